@@ -1,0 +1,1 @@
+"""Typed configuration: `load("bandit", ["trainer.steps=5"])` gives a checked Config."""

@@ -1,0 +1,126 @@
+"""Is this configuration possible? Every section checks itself; here are the checks that need more than one."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from ragen.algorithms.config import GROUP_NORMALISED
+from ragen.config.schema import Config
+from ragen.errors import ConfigError
+from ragen.models.config import ModelConfig
+
+
+def check(config: Config) -> None:
+    """Raise ConfigError, one line naming key, value and what is allowed, for the first thing that is wrong. Loads nothing."""
+    _check_finite(config)
+    _check_run(config)
+    for section in (
+        config.model,
+        config.engine,
+        config.rollout,
+        config.algorithm,
+        config.optimizer,
+        config.trainer,
+        config.evaluation,
+        config.tracking,
+    ):
+        section.check()
+    _check_environments(config)
+    _check_group_size(config)
+    _check_minibatches(config)
+    _check_room(config)
+    _check_tuning(config.model)
+
+
+def _check_finite(config: Config) -> None:
+    """One rule for all: no setting is nan or infinite. Comparisons with nan are false, so a range check alone may let it pass."""
+    for key, value in leaves(config):
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ConfigError(f"{key}={value}: must be a finite number")
+
+
+def _check_run(config: Config) -> None:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", config.name):
+        raise ConfigError(
+            f"name={config.name!r}: names the run folder, so letters, digits, '.', '_' and '-' only, with a letter or digit first"
+        )
+    if config.seed < 0:
+        raise ConfigError(f"seed={config.seed}: must be at least 0")
+    if not config.output_dir:
+        raise ConfigError("output_dir='': must be a folder; '.' is the current one")
+
+
+def _check_environments(config: Config) -> None:
+    if not config.environments:
+        raise ConfigError("environments: at least one is needed; add one with +env@environments.bandit=bandit")
+    for tag, environment in config.environments.items():
+        environment.check(tag)
+        if environment.max_actions_per_turn > environment.max_actions:
+            raise ConfigError(
+                f"environments.{tag}.max_actions_per_turn={environment.max_actions_per_turn}: must be at most "
+                f"environments.{tag}.max_actions={environment.max_actions}, the budget of the whole trajectory"
+            )
+
+
+def _check_group_size(config: Config) -> None:
+    """bug-log row 17: the advantage of the only member of a group is nothing, or nan."""
+    advantage, size = config.algorithm.advantage, config.rollout.group_size
+    if advantage in GROUP_NORMALISED and size < 2:
+        raise ConfigError(
+            f"rollout.group_size={size}: must be at least 2 with algorithm.advantage={advantage}, "
+            "which compares the members of a group with each other"
+        )
+    if advantage == "brpo" and _num_trajectories(config) < 2:
+        raise ConfigError(
+            f"rollout.group_size={size}: one trajectory a step leaves algorithm.advantage=brpo nothing to compare; "
+            "raise it, or num_groups of an environment"
+        )
+
+
+def _check_minibatches(config: Config) -> None:
+    total = _num_trajectories(config)
+    if config.algorithm.num_minibatches > total:
+        raise ConfigError(
+            f"algorithm.num_minibatches={config.algorithm.num_minibatches}: must be at most {total}, the number of trajectories "
+            "in a step (num_groups of every environment x rollout.group_size)"
+        )
+
+
+def _check_room(config: Config) -> None:
+    new, room = config.rollout.sampling.max_new_tokens, config.rollout.context.max_context_tokens
+    if new >= room:
+        raise ConfigError(
+            f"rollout.sampling.max_new_tokens={new}: must be less than rollout.context.max_context_tokens={room}, "
+            "which also holds the prompt"
+        )
+
+
+def _check_tuning(model: ModelConfig) -> None:
+    if model.tuning != "full":
+        return
+    default = ModelConfig()
+    for key in ("lora_rank", "lora_alpha", "lora_targets"):
+        value = getattr(model, key)
+        if value != getattr(default, key):
+            raise ConfigError(f"model.{key}={value}: has no effect with model.tuning=full; set model.tuning=lora or leave it out")
+
+
+def _num_trajectories(config: Config) -> int:
+    return config.rollout.group_size * sum(environment.num_groups for environment in config.environments.values())
+
+
+def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every (dotted key, value) below a section, a mapping or a list."""
+    if is_dataclass(value):
+        value = {f.name: getattr(value, f.name) for f in fields(value)}
+    elif isinstance(value, list):
+        value = dict(enumerate(value))
+    if not isinstance(value, dict):
+        yield prefix, value
+        return
+    for name, item in value.items():
+        yield from leaves(item, f"{prefix}.{name}" if prefix else str(name))

@@ -1,0 +1,314 @@
+"""The native engine: continuous batching on the very module that is trained.
+
+One step reads: admit (prefill new prompts, continue conversations), decode (one token for every running row), retire (finished rows
+leave). A prompt is encoded once for all trajectories that share it; a conversation's keys and values survive from turn to turn.
+Everything runs in the event loop's thread, in the order in which requests came: the same requests give the same bits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ragen.engines.config import EngineConfig
+from ragen.engines.kv_cache import DecodeView, PromptBlock, PromptStack, RowStore
+from ragen.engines.sampling import random_stream, sample
+from ragen.engines.stopping import StopMatcher, token_bytes
+from ragen.errors import EngineFailure
+from ragen.models.attention import PackedView
+from ragen.models.policy import Policy
+from ragen.records import Completion, FinishReason, Sampling
+
+
+@dataclass(kw_only=True)
+class _Row:
+    """A request that runs: its conversation, where its keys and values are, and what it has sampled."""
+
+    request: _Request
+    block: PromptBlock
+    filled: int  # tokens behind the prompt whose keys and values are stored
+    pending: tuple[int, ...]  # known ids that are not stored yet
+    uniforms: NDArray[np.float64]
+    matcher: StopMatcher
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    finish_reason: FinishReason | None = None
+
+
+@dataclass(kw_only=True)
+class _Request:
+    prompt_ids: tuple[int, ...]
+    sampling: Sampling
+    answer: asyncio.Future[Completion]
+
+
+@dataclass(kw_only=True)
+class _Parked:
+    """A conversation between two turns: a copy of its row."""
+
+    block: PromptBlock
+    kept: Tensor  # [layers, 2, K, tokens, D]
+    filled: int
+
+
+class TorchEngine:
+    """Engine over a `Policy` in this process. See `engines.base.Engine` for the contract."""
+
+    def __init__(self, policy: Policy, config: EngineConfig | None = None) -> None:
+        self._policy = policy
+        self._config = config or EngineConfig()
+        self._piece = token_bytes(policy.tokenizer)
+        self._waiting: deque[_Request] = deque()
+        self._rows: list[_Row] = []  # row i of the store
+        self._store: RowStore | None = None
+        self._stack: PromptStack | None = None
+        self._blocks: OrderedDict[tuple[int, ...], PromptBlock] = OrderedDict()  # least recently used first
+        self._parked: OrderedDict[tuple[int, ...], _Parked] = OrderedDict()
+        self._cached_version = policy.version
+        self._pump_task: asyncio.Task[None] | None = None
+
+    @property
+    def policy_version(self) -> int:
+        return self._policy.version
+
+    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
+        """Sample one reply. Many coroutines may wait at once; each joins the running batch as soon as there is a row."""
+        prompt = tuple(int(i) for i in prompt_ids)
+        if not prompt:
+            raise ValueError("prompt_ids is empty: there is nothing to continue")
+        if sampling.max_new_tokens < 1:
+            raise ValueError(f"sampling.max_new_tokens={sampling.max_new_tokens}: must be at least 1")
+        vocabulary = self._policy.config.vocab_size
+        if not 0 <= min(prompt) <= max(prompt) < vocabulary:
+            raise ValueError(f"prompt_ids hold {max(prompt)}: the model knows ids from 0 to {vocabulary - 1}")
+        request = _Request(prompt_ids=prompt, sampling=sampling, answer=asyncio.get_running_loop().create_future())
+        self._waiting.append(request)
+        if self._pump_task is None or self._pump_task.done():
+            self._pump_task = asyncio.create_task(self._pump(), name="torch engine")
+        try:
+            return await request.answer
+        finally:
+            request.answer.cancel()  # a caller that was cancelled is no longer waited for; no effect on a finished answer
+
+    def release(self, prompt_ids: Sequence[int]) -> None:
+        """Forget the conversation that ends in these ids."""
+        ids = tuple(int(i) for i in prompt_ids)
+        conversation = self._longest_parked(ids)
+        if conversation is not None:
+            del self._parked[conversation]
+
+    def reset(self) -> None:
+        """Drop every cache, so that what comes next depends on nothing that came before. Only while nothing is running."""
+        self._forget()
+
+    async def close(self) -> None:
+        """Stop the running batch and drop every cache. Requests still waiting are cancelled."""
+        if self._pump_task is not None and not self._pump_task.done():
+            self._pump_task.cancel()
+            await asyncio.gather(self._pump_task, return_exceptions=True)
+        for request in [*self._waiting, *(row.request for row in self._rows)]:
+            request.answer.cancel()
+        self._waiting.clear()
+        self._rows.clear()
+        self._forget()
+
+    async def _pump(self) -> None:
+        try:
+            while self._waiting or self._rows:
+                self._step()
+                # let every trajectory whose reply is ready act and ask again, so that it joins the next step
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+        except Exception as bug:
+            for request in [*self._waiting, *(row.request for row in self._rows)]:
+                if not request.answer.done():
+                    request.answer.set_exception(bug)
+            self._waiting.clear()
+            self._rows.clear()
+
+    @torch.no_grad()
+    def _step(self) -> None:
+        if self._cached_version != self._policy.version:
+            self._forget()
+        self._admit()
+        self._retire()
+        if self._rows:
+            self._sample(self._rows, self._forward(0))
+            self._retire()
+        self._trim()
+
+    # -- admit: who may join the running batch ---------------------------------------------------------------------------
+
+    def _admit(self) -> None:
+        """Let waiting requests in while there are rows; each gets its first new token here."""
+        fresh: list[_Row] = []
+        continued: list[tuple[_Row, _Parked]] = []
+        while self._waiting and len(self._rows) + len(fresh) + len(continued) < self._config.max_rows:
+            request = self._waiting.popleft()
+            if request.answer.done():  # cancelled while it waited
+                continue
+            if (parent := self._longest_parked(request.prompt_ids)) is not None:
+                parked = self._parked.pop(parent)
+                continued.append((self._row(request, parked.block, parked.filled), parked))
+            else:
+                fresh.append(self._row(request, self._block(request.prompt_ids), 0))
+        if fresh:
+            self._enter(fresh)
+            self._sample(fresh, torch.stack([row.block.last_hidden_D for row in fresh]))
+        if continued:
+            first = len(self._rows)
+            self._enter([row for row, _ in continued])
+            for slot, (_, parked) in enumerate(continued, first):
+                self._storage.put_back(slot, parked.kept)
+            self._sample(self._rows[first:], self._forward(first))
+
+    def _row(self, request: _Request, block: PromptBlock, filled: int) -> _Row:
+        sampling = request.sampling
+        return _Row(
+            request=request,
+            block=block,
+            filled=filled,
+            pending=request.prompt_ids[len(block) + filled :],
+            uniforms=random_stream(sampling),
+            matcher=StopMatcher(self._piece, sampling.stop_ids, sampling.stop_texts),
+        )
+
+    def _enter(self, rows: list[_Row]) -> None:
+        """Give the rows the next places of the store."""
+        if self._store is None:
+            self._store = RowStore(rows[0].block)
+        self._rows.extend(rows)
+        longest = max(row.filled + len(row.pending) + row.request.sampling.max_new_tokens for row in rows)
+        self._store.reserve(len(self._rows), longest)
+
+    def _block(self, prompt: tuple[int, ...]) -> PromptBlock:
+        """The prompt's keys and values, encoded now unless another trajectory of the group has asked before."""
+        if prompt in self._blocks:
+            self._blocks.move_to_end(prompt)
+            return self._blocks[prompt]
+        device = self._policy.device
+        view = PackedView(len(prompt), device=device, keep=True)
+        ids_P = torch.tensor(prompt, device=device)
+        hidden_PD = self._policy.hidden(ids_P, torch.arange(len(prompt), device=device), view)
+        block = self._blocks[prompt] = PromptBlock(ids=prompt, kv=view.kept, last_hidden_D=hidden_PD[-1])
+        return block
+
+    def _longest_parked(self, ids: tuple[int, ...]) -> tuple[int, ...] | None:
+        """The longest parked conversation that `ids` continues, by its ids."""
+        lengths = sorted({len(conversation) for conversation in self._parked}, reverse=True)
+        return next((ids[:n] for n in lengths if n <= len(ids) and ids[:n] in self._parked), None)
+
+    # -- decode: known ids in, one new id per row out --------------------------------------------------------------------
+
+    def _forward(self, first: int) -> Tensor:
+        """Store the pending ids of the rows from `first` on; return the final hidden state [N, D] behind each row's last one."""
+        rows = self._rows[first:]
+        stack = self._stack_of_running()
+        place = {id(block): g for g, block in enumerate(stack.blocks)}
+        lengths = [len(row.pending) for row in rows]
+        view = DecodeView(
+            self._storage,
+            stack,
+            [place[id(row.block)] for row in rows],
+            first=first,
+            filled=[row.filled for row in rows],
+            lengths=lengths,
+        )
+        ids_L = torch.tensor([i for row in rows for i in row.pending], device=self._policy.device)
+        hidden_LD = self._policy.hidden(ids_L, view.positions_L, view)
+        for row in rows:
+            row.filled += len(row.pending)
+            row.pending = ()
+        return hidden_LD[torch.tensor(lengths, device=hidden_LD.device).cumsum(0) - 1]
+
+    def _sample(self, rows: list[_Row], hidden_ND: Tensor) -> None:
+        """Draw the next id of each row. A row whose scores are not finite fails alone."""
+        logits_NV = self._policy.logits(hidden_ND)
+        finite = logits_NV.amax(-1).isfinite().tolist()
+        if not all(finite):
+            for row, fine in zip(rows, finite, strict=True):
+                if not fine and not row.request.answer.done():
+                    failure = EngineFailure(f"policy version {self._policy.version} gives scores that are not finite numbers")
+                    row.request.answer.set_exception(failure)
+            logits_NV = torch.where(torch.tensor(finite)[:, None].to(logits_NV.device), logits_NV, 0.0)
+        uniforms = [float(row.uniforms[len(row.ids)]) for row in rows]
+        drawn = sample(logits_NV, [row.request.sampling for row in rows], uniforms)
+        for row, token, logprob in zip(rows, *drawn, strict=True):
+            row.ids.append(token)
+            row.logprobs.append(logprob)
+            row.pending = (token,)
+            if row.matcher.push(token):
+                row.finish_reason = FinishReason.STOP
+            elif len(row.ids) == row.request.sampling.max_new_tokens:
+                row.finish_reason = FinishReason.LENGTH
+
+    # -- retire: finished rows leave -------------------------------------------------------------------------------------
+
+    def _retire(self) -> None:
+        """Answer finished requests, park their conversations, and close the gaps they leave in the store."""
+        for slot in reversed(range(len(self._rows))):
+            row = self._rows[slot]
+            cancelled = row.request.answer.done()
+            if row.finish_reason is None and not cancelled:
+                continue
+            if not cancelled:
+                self._park(slot, row)
+            last = self._rows.pop()
+            if last is not row:
+                self._storage.move(len(self._rows), slot, last.filled)
+                self._rows[slot] = last
+
+    def _park(self, slot: int, row: _Row) -> None:
+        assert row.finish_reason is not None
+        kept = self._storage.take_out(slot, row.filled)
+        self._parked[row.request.prompt_ids + tuple(row.ids)] = _Parked(block=row.block, kept=kept, filled=row.filled)
+        row.request.answer.set_result(
+            Completion(
+                ids=tuple(row.ids),
+                logprobs=tuple(row.logprobs),
+                finish_reason=row.finish_reason,
+                policy_version=self._policy.version,
+            )
+        )
+
+    def _stack_of_running(self) -> PromptStack:
+        """The prompts of the running rows, stacked; the present stack serves until a new prompt comes or most have gone."""
+        needed = {id(row.block): row.block for row in self._rows}
+        stacked = {id(block) for block in self._stack.blocks} if self._stack is not None else set()
+        if self._stack is None or not needed.keys() <= stacked or len(stacked) > 2 * len(needed):
+            self._stack = PromptStack(list(needed.values()))
+        return self._stack
+
+    # -- what is kept while nobody uses it -------------------------------------------------------------------------------
+
+    def _trim(self) -> None:
+        """Drop idle conversations, then idle prompts, least recently used first, down to `max_idle_tokens`."""
+        running = {id(row.block) for row in self._rows} | {id(parked.block) for parked in self._parked.values()}
+        idle_blocks = [ids for ids, block in self._blocks.items() if id(block) not in running]
+        idle = sum(parked.filled for parked in self._parked.values()) + sum(len(ids) for ids in idle_blocks)
+        while idle > self._config.max_idle_tokens and self._parked:
+            idle -= self._parked.popitem(last=False)[1].filled
+        while idle > self._config.max_idle_tokens and idle_blocks:
+            ids = idle_blocks.pop(0)
+            del self._blocks[ids]
+            idle -= len(ids)
+
+    def _forget(self) -> None:
+        """Keys and values belong to one policy version; when the weights change, all of them go."""
+        assert not self._rows, "the weights changed while replies were being sampled"
+        self._blocks.clear()
+        self._parked.clear()
+        self._store = self._stack = None
+        self._cached_version = self._policy.version
+
+    @property
+    def _storage(self) -> RowStore:
+        assert self._store is not None, "rows enter before they are read"
+        return self._store

@@ -1,0 +1,1 @@
+"""The two-armed bandit: see docs/environments/bandit.md."""

@@ -1,0 +1,66 @@
+"""The error types a person meets, and `boundary()`, where failures of outside code become one of them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+
+class RagenError(Exception):
+    """Base of every error that a person can act on. The command line prints its message as one line and exits with `exit_code`."""
+
+    exit_code = 1
+
+
+class ConfigError(RagenError):
+    """A setting is unknown, of the wrong type, out of range, or impossible beside another. Raised before any model loads."""
+
+    exit_code = 2
+
+
+class ModelError(RagenError):
+    """Weights, tokenizer or chat template cannot be had or used."""
+
+
+class EnvironmentFailure(RagenError):
+    """An environment raised, or answered something that is not an observation. Ends one trajectory, never the step."""
+
+
+class EngineFailure(RagenError):
+    """The engine could not answer a request. Ends one trajectory, never the step."""
+
+
+class TrainingError(RagenError):
+    """The run cannot go on: too many failures, nothing to train on, non-finite for too long."""
+
+
+class NothingToDo(RagenError):
+    """A resumed run has done all its steps. Not a failure, but no work was done either, so it has an exit code of its own."""
+
+    exit_code = 3
+
+
+class StorageError(RagenError):
+    """A file of the run folder cannot be written or read."""
+
+
+@contextmanager
+def boundary(error: type[RagenError], where: str) -> Iterator[None]:
+    """Turn any exception of the code inside, which is not ours, into `error`, naming `where` and keeping the cause."""
+    try:
+        yield
+    except RagenError:
+        raise
+    except Exception as cause:
+        detail = " ".join(str(cause).split()) or "no message"
+        raise error(f"{where}: {type(cause).__name__}: {detail[:500]}") from cause
+
+
+def near_match(name: str, known: Iterable[str]) -> str:
+    """A clause such as "; did you mean 'sokoban'?", or an empty string when nothing is close."""
+    matches = difflib.get_close_matches(name.lower(), {k.lower(): k for k in known}, n=1, cutoff=0.6)
+    if not matches:
+        return ""
+    original = next(k for k in known if k.lower() == matches[0])
+    return f"; did you mean {original!r}?"

@@ -1,0 +1,168 @@
+"""What an evaluation measured, and the file it becomes: one JSON file per evaluation in the run folder's `eval/`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ragen.errors import StorageError
+from ragen.evaluation.statistics import Interval
+from ragen.files import storage, write_text
+from ragen.records import Group, Trajectory
+from ragen.rollout.recorder import read_rollout, write_rollout
+
+EVALUATIONS = "eval"  # the folder of a run in which they lie
+VALIDATION = "validation"  # the evaluations that training itself makes
+
+
+@dataclass(frozen=True, kw_only=True)
+class TagResult:
+    """One environment tag. Only scored episodes count; those lost to broken infrastructure appear in `failures` alone."""
+
+    num_episodes: int  # scored ones
+    success: Interval  # share of episodes that the environment calls a success; Wilson interval
+    return_: Interval  # mean return, format penalties included; clustered by task seed
+    format_validity: float  # share of all replies that could be read and executed
+    num_turns: float  # mean per episode, as the next two
+    num_actions: float
+    sampled_tokens: float
+    end_reasons: Mapping[str, int]
+    failures: Mapping[str, int]  # infrastructure end reasons
+    seeds: tuple[int, ...]  # the task seed of each scored episode, in the order of the next two
+    successes: tuple[bool, ...]
+    returns: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationResult:
+    """One evaluation of one policy over every configured environment."""
+
+    model: str
+    step: int  # training steps behind the policy; 0 is the untrained model
+    kind: str = VALIDATION  # what asked for it; part of the file's name
+    success: Interval  # over the scored episodes of all tags together
+    seconds: float
+    settings: Mapping[str, Any]  # whatever would have to be the same for a fair comparison
+    environments: Mapping[str, TagResult]
+    groups: tuple[Group, ...] = field(default=(), repr=False, compare=False)  # the episodes, while they are in memory
+    episodes_file: Path | None = field(default=None, repr=False, compare=False)  # where they are if it was read from its file
+
+    @property
+    def num_episodes(self) -> int:
+        """Scored episodes of all tags."""
+        return sum(tag.num_episodes for tag in self.environments.values())
+
+    @property
+    def num_failed(self) -> int:
+        """Episodes of all tags lost to broken infrastructure."""
+        return sum(sum(tag.failures.values()) for tag in self.environments.values())
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Task seeds of the scored episodes, tag after tag."""
+        return tuple(seed for tag in self.environments.values() for seed in tag.seeds)
+
+    @property
+    def trajectories(self) -> tuple[Trajectory, ...]:
+        """The scored episodes, tag after tag, from memory or from `episodes_file`; empty if they are in neither."""
+        if self.groups or self.episodes_file is None:
+            return tuple(trajectory for group in self.groups for trajectory in group.trajectories)
+        recorded = (row.trajectory for row in read_rollout(self.episodes_file))
+        return tuple(trajectory for trajectory in recorded if not trajectory.end_reason.is_infrastructure)
+
+    def metrics(self) -> dict[str, float]:
+        """What the trackers log: `eval/<tag>/success` and its sisters (docs/metrics.md)."""
+        named: dict[str, float] = {}
+        for tag, result in self.environments.items():
+            named[f"eval/{tag}/success"] = result.success.mean
+            named[f"eval/{tag}/return"] = result.return_.mean
+            named[f"eval/{tag}/format_validity"] = result.format_validity
+        return named
+
+
+def write_result(folder: Path, result: EvaluationResult) -> Path:
+    """Write `step-000016.json` (`step-000016-KIND.json` if training did not ask for it) into `folder` and return its path.
+
+    The episodes go beside it, under the same name with `.parquet` (rollout/recorder.py), and are there before the JSON file is.
+    An evaluation already there is never overwritten: the same measurement again keeps the file, a different one gets a number
+    (`step-000016-2.json`). Raises StorageError when the disk refuses.
+    """
+    stem = f"step-{result.step:06d}" + ("" if result.kind == VALIDATION else f"-{result.kind}")
+    number = 1
+    while True:
+        path = folder / (f"{stem}.json" if number == 1 else f"{stem}-{number}.json")
+        if not path.exists():
+            if result.groups:
+                write_rollout(_episodes_file(path), result.groups)
+            write_text(path, json.dumps(to_json(result), indent=2, allow_nan=False) + "\n")
+            return path
+        if dataclasses.replace(read_result(path), seconds=result.seconds) == result:
+            return path
+        number += 1
+
+
+def read_result(path: Path) -> EvaluationResult:
+    """Read one file of `write_result`. Raises StorageError if it is not one."""
+    with storage("read", path):
+        text = path.read_text(encoding="utf-8")
+    try:
+        result = from_json(json.loads(text))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StorageError(f"{path}: not an evaluation result ({type(error).__name__}: {error})") from error
+    episodes = _episodes_file(path)
+    return dataclasses.replace(result, episodes_file=episodes) if episodes.exists() else result
+
+
+def read_results(folder: Path) -> list[EvaluationResult]:
+    """Every evaluation in `folder` (the run folder's `eval/`), by step, training's own first; empty if the folder is missing."""
+    paths = sorted(folder.glob("step-*.json"), key=lambda path: (len(path.name), path.name))
+    return sorted((read_result(path) for path in paths), key=lambda result: (result.step, result.kind != VALIDATION))
+
+
+def to_json(result: EvaluationResult) -> dict[str, Any]:
+    """The result as plain JSON values, what a person looks for first on top. Episodes stay out."""
+    return {
+        "success": dataclasses.asdict(result.success),
+        "num_episodes": result.num_episodes,
+        "num_failed": result.num_failed,
+        "model": result.model,
+        "step": result.step,
+        "kind": result.kind,
+        "seconds": result.seconds,
+        "environments": {tag: _tag_to_json(measured) for tag, measured in result.environments.items()},
+        "settings": dict(result.settings),
+        "seeds": list(result.seeds),
+    }
+
+
+def from_json(data: Mapping[str, Any]) -> EvaluationResult:
+    """The inverse of `to_json`; raises KeyError, TypeError or ValueError for anything else."""
+    return EvaluationResult(
+        model=str(data["model"]),
+        step=int(data["step"]),
+        kind=str(data["kind"]),
+        success=Interval(**data["success"]),
+        seconds=float(data["seconds"]),
+        settings=data["settings"],
+        environments={tag: _tag_from_json(measured) for tag, measured in data["environments"].items()},
+    )
+
+
+def _episodes_file(path: Path) -> Path:
+    return path.with_suffix(".parquet")
+
+
+def _tag_to_json(tag: TagResult) -> dict[str, Any]:
+    # `return` is a keyword of Python alone: readers in any language find the plain word.
+    return {"return" if key == "return_" else key: value for key, value in dataclasses.asdict(tag).items()}
+
+
+def _tag_from_json(data: Mapping[str, Any]) -> TagResult:
+    fields = dict(data)
+    success, return_ = Interval(**fields.pop("success")), Interval(**fields.pop("return"))
+    fields |= {key: tuple(fields[key]) for key in ("seeds", "successes", "returns")}
+    return TagResult(success=success, return_=return_, **fields)

@@ -1,0 +1,210 @@
+"""The records that cross a folder: what one stage hands to the next.
+
+Completion -> Turn -> Trajectory -> Group (rollout) -> Sample (credit) -> loss (training). Every record is frozen; a stage makes
+new records, it never edits one. Token ids are int32, log-probs float32, masks bool; the axis T runs over the tokens of one
+trajectory, prompt included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+IdsT = NDArray[np.int32]
+FloatT = NDArray[np.float32]
+MaskT = NDArray[np.bool_]
+
+
+class FinishReason(StrEnum):
+    """Why the engine stopped sampling."""
+
+    STOP = "stop"  # a stop id or a stop text
+    LENGTH = "length"  # max_new_tokens reached
+
+
+class EndReason(StrEnum):
+    """Why a trajectory ended. Set by the agent alone."""
+
+    SOLVED = "solved"  # the environment ended the episode with success
+    FAILED = "failed"  # the environment ended the episode without success
+    TURN_LIMIT = "turn_limit"
+    ACTION_LIMIT = "action_limit"
+    CONTEXT_LIMIT = "context_limit"  # no room left in the context window for an observation and a reply
+    PARSE_FAILURE = "parse_failure"  # too many replies in a row without one valid action
+    ENVIRONMENT_ERROR = "environment_error"
+    ENGINE_ERROR = "engine_error"
+    TIMEOUT = "timeout"
+
+    @property
+    def is_infrastructure(self) -> bool:
+        """True if nobody's policy is to blame: such a trajectory is never scored, only counted."""
+        return self in (EndReason.ENVIRONMENT_ERROR, EndReason.ENGINE_ERROR, EndReason.TIMEOUT)
+
+
+class Split(StrEnum):
+    """Which seeds an episode may use. The splits are disjoint by construction (rollout/state_manager.py)."""
+
+    TRAIN = "train"
+    VALIDATION = "validation"
+
+
+class Verdict(StrEnum):
+    """What the reply parser found. Anything but VALID costs the format penalty."""
+
+    VALID = "valid"
+    NO_ANSWER = "no_answer"  # no complete <think>..</think><answer>..</answer>
+    MALFORMED = "malformed"  # a tag twice, nested, out of order, or text outside the blocks
+    EMPTY = "empty"  # nothing sampled, or an answer without a single action
+    UNKNOWN_ACTION = "unknown_action"  # at least one action name the environment does not know
+    TOO_MANY_ACTIONS = "too_many_actions"  # more actions than a turn may hold
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """Everything an engine needs to know to sample one reply; no field is ever filled from a checkpoint's own settings."""
+
+    max_new_tokens: int
+    temperature: float = 1.0  # 0 is greedy
+    top_p: float = 1.0  # (0, 1]
+    top_k: int = 0  # 0 is off
+    stop_ids: tuple[int, ...] = ()
+    stop_texts: tuple[str, ...] = ()
+    seed: tuple[int, ...] = (0,)  # entropy of this request's own random stream
+
+
+@dataclass(frozen=True, kw_only=True)
+class Completion:
+    """One sampled reply, exactly as sampled: ids include the stop token, log-probs are of the distribution sampled from."""
+
+    ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    finish_reason: FinishReason
+    policy_version: int
+
+    def __post_init__(self) -> None:
+        assert len(self.ids) == len(self.logprobs), (len(self.ids), len(self.logprobs))
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpisodeKey:
+    """Where a trajectory stands in the run; every random stream of it is a function of this and the run seed."""
+
+    split: Split
+    step: int
+    group: int
+    member: int
+    environment: str  # the tag under which the environment is configured
+    task_seed: int  # shared by the group: the initial state
+    dynamics_seed: int  # the member's own: what chance does afterwards
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observation:
+    """What the environment answers to a reset or to the actions of one turn."""
+
+    text: str
+    instruction: str = ""  # task text; only set by reset
+    reward: float = 0.0  # sum over the actions executed in this turn
+    executed: tuple[str, ...] = ()  # actions that reached the environment, in order
+    rejected: tuple[str, ...] = ()  # parsed names that the environment does not know
+    terminated: bool = False
+    truncated: bool = False  # the environment's own limit, not ours
+    success: bool = False
+    actions_left: int = 0  # of the trajectory's action budget
+    info: Mapping[str, float] = field(default_factory=dict)  # numeric only, summed over the actions of the turn
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """A completion read as text: what the parser made of it."""
+
+    text: str  # decoded ids, cut at the stop text, with the reply prefix (such as '<think>') in front
+    thought: str
+    actions: tuple[str, ...]  # stripped names, in order; empty unless the answer could be read
+    verdict: Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """One model reply and what came of it. [start, stop) is the span of the sampled ids on the trajectory's T axis."""
+
+    start: int
+    stop: int
+    observation: str  # what the agent read before replying
+    reply: Reply
+    executed: tuple[str, ...]
+    reward: float  # from the environment
+    format_penalty: float  # 0 or negative, never shown to the model
+    finish_reason: FinishReason
+    policy_version: int
+    info: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trajectory:
+    """One episode from reset to end, as the token sequence that the policy saw and wrote."""
+
+    key: EpisodeKey
+    ids: IdsT  # [T]
+    mask: MaskT  # [T], True exactly where the engine sampled the id
+    logprobs: FloatT  # [T], engine log-probs; 0 where mask is False
+    turns: tuple[Turn, ...]
+    final_observation: str
+    end_reason: EndReason
+    success: bool
+    error: str = ""  # one line, for the infrastructure end reasons
+
+    def __post_init__(self) -> None:
+        shapes = (self.ids.shape, self.mask.shape, self.logprobs.shape)
+        assert self.ids.ndim == 1 and len(set(shapes)) == 1, shapes
+
+    @property
+    def rewards(self) -> float:
+        """Sum of the environment's rewards."""
+        return float(sum(turn.reward for turn in self.turns))
+
+    @property
+    def format_penalties(self) -> float:
+        return float(sum(turn.format_penalty for turn in self.turns))
+
+    @property
+    def return_(self) -> float:
+        """Rewards plus format penalties: what StarPO optimises."""
+        return self.rewards + self.format_penalties
+
+    @property
+    def num_actions(self) -> int:
+        return sum(len(turn.executed) for turn in self.turns)
+
+    @property
+    def num_sampled(self) -> int:
+        """Number of sampled tokens."""
+        return int(self.mask.sum())
+
+    @property
+    def prompt_length(self) -> int:
+        """Number of ids before the first sampled one; the whole length if nothing was sampled."""
+        return int(self.mask.argmax()) if self.mask.any() else len(self.ids)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """The trajectories that share an initial state. Infrastructure failures are kept apart in `failed`, never scored."""
+
+    trajectories: tuple[Trajectory, ...]
+    failed: tuple[Trajectory, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """One trained token sequence with its advantage per token."""
+
+    trajectory: Trajectory
+    advantages: FloatT  # [T]; only positions with mask True are read
+
+    def __post_init__(self) -> None:
+        assert self.advantages.shape == self.trajectory.ids.shape, (self.advantages.shape, self.trajectory.ids.shape)

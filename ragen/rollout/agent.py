@@ -1,0 +1,74 @@
+"""The agent: one trajectory, start to end, as one coroutine. Training and evaluation run this same coroutine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ragen.engines.base import Engine
+from ragen.errors import EngineFailure, EnvironmentFailure
+from ragen.records import EndReason, EpisodeKey, Observation, Sampling, Trajectory
+from ragen.rollout.context_manager import ContextManager
+from ragen.rollout.state_manager import EnvHandle
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What ends a trajectory whose environment goes on; the action budget is the environment handle's own."""
+
+    max_turns: int  # >= 1
+    max_invalid_turns: int  # >= 1; replies in a row of which nothing was executed
+
+
+async def run_trajectory(
+    env: EnvHandle, context: ContextManager, engine: Engine, sampling: Sampling, limits: Limits
+) -> Trajectory:
+    """Play one episode. The environment is closed and the engine's cache released in every exit.
+
+    `sampling` says how to sample; where a reply stops is the context's to say, and the random stream of a turn follows from
+    `sampling.seed` and the episode's key. Failures of environment or engine end the trajectory with an infrastructure end reason
+    and are kept as its `error`; every other exception is a bug, or a setting at fault, and passes through.
+    """
+    end: EndReason | None = None
+    success, error = False, ""
+    num_invalid = 0
+    try:
+        context.observe(await env.reset())
+        while end is None:
+            completion = await engine.generate(context.prompt_ids, _turn_sampling(sampling, context, env.key))
+            reply = context.reply(completion)
+            observation = await env.step(reply.actions)
+            context.observe(observation)
+            num_invalid = 0 if observation.executed else num_invalid + 1
+            end, success = _end_reason(observation, context, num_invalid, limits), observation.success
+    except EnvironmentFailure as failure:
+        end, success, error = EndReason.ENVIRONMENT_ERROR, False, str(failure)
+    except EngineFailure as failure:
+        end, success, error = EndReason.ENGINE_ERROR, False, str(failure)
+    finally:
+        env.close()
+        engine.release(context.prompt_ids)
+    return context.trajectory(key=env.key, end_reason=end, success=success, error=error)
+
+
+def _end_reason(observation: Observation, context: ContextManager, num_invalid: int, limits: Limits) -> EndReason | None:
+    """Why the episode ends with this observation; None if it goes on.
+
+    The environment's own end comes first: a goal reached with the last allowed action is a success, not a limit.
+    """
+    if observation.terminated or observation.truncated:
+        return EndReason.SOLVED if observation.success else EndReason.FAILED
+    if num_invalid >= limits.max_invalid_turns:
+        return EndReason.PARSE_FAILURE
+    if observation.actions_left == 0:
+        return EndReason.ACTION_LIMIT
+    if context.num_turns >= limits.max_turns:
+        return EndReason.TURN_LIMIT
+    if not context.has_room:
+        return EndReason.CONTEXT_LIMIT
+    return None
+
+
+def _turn_sampling(sampling: Sampling, context: ContextManager, key: EpisodeKey) -> Sampling:
+    """The request of the next turn. Members of a group differ in the dynamics seed, so their replies are drawn independently."""
+    seed = (*sampling.seed, key.task_seed, key.dynamics_seed, context.num_turns)
+    return replace(sampling, seed=seed, stop_ids=context.stop_ids, stop_texts=context.stop_texts)

@@ -1,0 +1,234 @@
+"""From a configuration to a finished run: makes every part, lets the trainer loop, and shows what came of it.
+
+The same function serves the command line and Python:
+
+    from ragen.config.load import load
+    from ragen.run import train
+
+    summary = train(load("bandit", ["trainer.steps=2"]))
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from ragen.config.changes import changes
+from ragen.config.check import check
+from ragen.config.load import dump, load_file
+from ragen.config.schema import Config
+from ragen.engines.torch_engine import TorchEngine
+from ragen.errors import ConfigError, NothingToDo, StorageError
+from ragen.evaluation.evaluate import evaluate
+from ragen.evaluation.results import EvaluationResult, read_results, write_result
+from ragen.files import storage, write_text
+from ragen.models.aliases import resolve
+from ragen.models.chat import ChatTemplate
+from ragen.models.policy import Policy, load_policy
+from ragen.records import Split
+from ragen.rollout.collect import context_factory
+from ragen.rollout.state_manager import EnvStateManager
+from ragen.training.checkpoint import Checkpoint, latest_checkpoint, load_checkpoint
+from ragen.training.display import Display
+from ragen.training.learning_curve import draw_learning_curve
+from ragen.training.report import before_after_table, example_panels, next_commands
+from ragen.training.trackers import RunInfo, Trackers, read_metrics
+from ragen.training.trainer import CHECKPOINTS, Trainer, peak_memory_gib
+from ragen.training.update import Learner
+
+CONFIG_FILE, EVALUATIONS, LEARNING_CURVE, LOG = "config.yaml", "eval", "learning_curve.png", "log.txt"
+FIXED_KEYS = ("seed", "model.", "rollout.group_size", "environments.")  # what a run cannot change on its way
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSummary:
+    """What a finished run leaves."""
+
+    folder: Path
+    steps: int
+    seconds: float  # of this process, evaluation included
+    peak_memory_gib: float
+    before: EvaluationResult | None  # held-out evaluation of the start policy, if it was asked for
+    after: EvaluationResult
+
+    def to_json(self) -> dict[str, Any]:
+        def brief(result: EvaluationResult) -> dict[str, Any]:
+            interval = result.success
+            success = {"mean": interval.mean, "low": interval.low, "high": interval.high}
+            return {"step": result.step, "num_episodes": result.num_episodes, "success": success}
+
+        return {
+            "folder": str(self.folder),
+            "steps": self.steps,
+            "seconds": round(self.seconds, 1),
+            "peak_memory_gib": round(self.peak_memory_gib, 2),
+            "before": brief(self.before) if self.before else None,
+            "after": brief(self.after),
+        }
+
+
+def train(config: Config, *, resume: bool = False, console: Console | None = None, recipe: str = "") -> RunSummary:
+    """Train from the start, or from the newest whole checkpoint of the run folder with `resume`.
+
+    Everything that can be refused is refused before the model loads. `recipe` is what the person typed, for the closing hints.
+    Raises the RagenErrors of the parts, and NothingToDo when a resumed run has no step left.
+    """
+    started = time.monotonic()
+    check(config)
+    display = Display(console)
+    trackers = Trackers(config.tracking, warn=display.message)
+    folder, checkpoint = _open_folder(config, resume, display)
+    display.open_log(folder / LOG)
+    try:
+        trainer, measure = _assemble(config, folder, checkpoint, trackers, display)
+        trackers.start(RunInfo(folder=folder, config=asdict(config), resumed_step=trainer.num_done if resume else None))
+        try:
+            if not resume and config.evaluation.before_training:
+                trackers.log(measure(0), 0)
+            if trainer.num_done < config.trainer.steps:
+                trainer.run()
+            elif _result_at(folder, trainer.num_done) is None:
+                measure(trainer.num_done)  # the run was stopped between its last step and the evaluation of it
+            else:
+                raise NothingToDo(f"{folder}: all {trainer.num_done} steps are done; trainer.steps=N with a larger N goes on")
+        finally:
+            trackers.finish()
+            asyncio.run(trainer.engine.close())
+        after = _result_at(folder, config.trainer.steps)
+        assert after is not None, "the last step is always evaluated"
+        summary = RunSummary(
+            folder=folder,
+            steps=config.trainer.steps,
+            seconds=time.monotonic() - started,
+            peak_memory_gib=peak_memory_gib(),
+            before=_result_at(folder, 0),
+            after=after,
+        )
+        _report(summary, config, display, recipe or config.name)
+        return summary
+    finally:
+        display.close_log()
+
+
+def _open_folder(config: Config, resume: bool, display: Display) -> tuple[Path, Checkpoint | None]:
+    """The run folder and, to resume, the checkpoint in it. A new run never writes into an earlier run's folder."""
+    folder = Path(config.output_dir) / config.name
+    if resume:
+        latest = latest_checkpoint(folder / CHECKPOINTS)
+        if latest is None:
+            raise StorageError(f"{folder}: no whole checkpoint to resume from; train without --resume")
+        for change in changes(load_file(folder / CONFIG_FILE), config):
+            if change.key.startswith(FIXED_KEYS):
+                raise ConfigError(f"{change}: cannot change when a run is resumed; start a new one with name=...")
+            display.message(f"changed since the run began: {change}")
+        display.message(f"resuming {folder} from {latest.name}")
+    else:
+        latest = None
+        number = 2
+        while folder.exists() and any(folder.iterdir()):
+            folder = Path(config.output_dir) / f"{config.name}-{number}"
+            number += 1
+        if folder.name != config.name:
+            display.message(f"{config.output_dir}/{config.name} holds an earlier run; this one goes to {folder}")
+    with storage("create", folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / CONFIG_FILE, dump(config))
+    return folder, load_checkpoint(latest) if latest else None
+
+
+def _assemble(
+    config: Config, folder: Path, checkpoint: Checkpoint | None, trackers: Trackers, display: Display
+) -> tuple[Trainer, Any]:
+    """Load the model and make every part of the run around it."""
+    resolve(config.model.name, display.download)
+    display.end_download()
+    with_reference = config.algorithm.kl_coef > 0 or config.trainer.kl_groups > 0
+    policy = load_policy(
+        config.model, checkpoint=checkpoint.folder if checkpoint else None, seed=config.seed, with_reference=with_reference
+    )
+    template = ChatTemplate(policy.tokenizer)
+    engine = TorchEngine(policy, config.engine)
+    display.message(_describe(policy, config, template))
+
+    def measure(done: int) -> Mapping[str, float]:
+        """Evaluate on held-out seeds, keep the result in the run folder, return its metrics."""
+        engine.reset()
+        episodes = config.evaluation.num_episodes * len(config.environments)
+        with display.rollout_progress(episodes, "evaluation") as show:
+            result = asyncio.run(
+                evaluate(
+                    engine,
+                    template,
+                    config.environments,
+                    config.evaluation,
+                    config.rollout,
+                    model=config.model.name,
+                    step=done,
+                    on_progress=show,
+                )
+            )
+        write_result(folder / EVALUATIONS, result)
+        interval = result.success
+        display.message(
+            f"held-out success after {done} steps: {interval.mean:.1%} [{interval.low:.1%}, {interval.high:.1%}], "
+            f"{result.num_episodes} episodes"
+        )
+        return {**result.metrics(), "time/eval_s": result.seconds}
+
+    learner = Learner(
+        policy, config.algorithm, config.optimizer, temperature=config.rollout.sampling.temperature, run_seed=config.seed
+    )
+    environments = EnvStateManager(
+        config.environments, group_size=config.rollout.group_size, run_seed=config.seed, split=Split.TRAIN
+    )
+    trainer = Trainer(
+        folder=folder,
+        config=config.trainer,
+        rollout=config.rollout,
+        estimator=config.algorithm.advantage,
+        std_normalize=config.algorithm.std_normalize,
+        learner=learner,
+        engine=engine,
+        environments=environments,
+        make_context=context_factory(template, config.rollout),
+        evaluate=measure,
+        trackers=trackers,
+        display=display,
+    )
+    if checkpoint is not None:
+        trainer.restore(checkpoint)
+    return trainer, measure
+
+
+def _describe(policy: Policy, config: Config, template: ChatTemplate) -> str:
+    trained = sum(p.numel() for p in policy.trainable().values())
+    groups = sum(environment.num_groups for environment in config.environments.values())
+    return (
+        f"{policy.name}: {policy.num_parameters / 1e6:.0f}M parameters, {trained / 1e6:.1f}M trained ({config.model.tuning}), "
+        f"{str(policy.dtype).removeprefix('torch.')} on {policy.device}\n"
+        f"{config.trainer.steps} steps of {groups} groups x {config.rollout.group_size} trajectories, "
+        f"{config.algorithm.advantage}, seed {config.seed}\n{template.report()}"
+    )
+
+
+def _result_at(folder: Path, step: int) -> EvaluationResult | None:
+    return next((result for result in read_results(folder / EVALUATIONS) if result.step == step), None)
+
+
+def _report(summary: RunSummary, config: Config, display: Display, recipe: str) -> None:
+    """The closing page: table, example trajectories, picture, folder, next commands."""
+    curve = summary.folder / LEARNING_CURVE
+    draw_learning_curve(read_metrics(summary.folder), curve, title=f"{summary.folder.name}: {config.model.name}")
+    display.show(before_after_table(summary.before, summary.after))
+    display.show(example_panels(summary.before, summary.after))
+    minutes = summary.seconds / 60
+    display.message(f"{minutes:.1f} minutes, peak memory {summary.peak_memory_gib:.1f} GiB")
+    display.message(f"run folder      {summary.folder}")
+    display.message(f"learning curve  {curve}")
+    display.show(next_commands(summary.folder, recipe=recipe, tag=next(iter(config.environments))))

@@ -1,0 +1,52 @@
+"""What a rollout looked like, as numbers. Keys are defined in docs/metrics.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from statistics import fmean, stdev
+
+from ragen.metrics import finite_only
+from ragen.records import EndReason, FinishReason, Group, Trajectory, Verdict
+
+
+def rollout_metrics(groups: Sequence[Group], *, seconds: float) -> dict[str, float]:
+    """Metrics of the scored trajectories; failures of the infrastructure appear in `failed_frac` and the end reasons alone."""
+    scored = [t for group in groups for t in group.trajectories]
+    failed = [t for group in groups for t in group.failed]
+    turns = [turn for t in scored for turn in t.turns]
+    spreads = [stdev([t.return_ for t in g.trajectories]) for g in groups if len(g.trajectories) > 1]
+    metrics: dict[str, float | None] = {
+        "rollout/success": _mean(t.success for t in scored),
+        "rollout/return": _mean(t.return_ for t in scored),
+        "rollout/reward": _mean(t.rewards for t in scored),
+        "rollout/format_penalty": _mean(t.format_penalties for t in scored),
+        "rollout/format_validity": _mean(turn.reply.verdict is Verdict.VALID for turn in turns),
+        "rollout/num_turns": _mean(len(t.turns) for t in scored),
+        "rollout/num_actions": _mean(t.num_actions for t in scored),
+        "rollout/response_tokens": _mean(t.num_sampled for t in scored),
+        "rollout/truncated_reply_frac": _mean(turn.finish_reason is FinishReason.LENGTH for turn in turns),
+        "rollout/group_return_std": _mean(spreads),
+        "rollout/zero_spread_frac": _mean(spread == 0 for spread in spreads),
+        "rollout/failed_frac": len(failed) / max(1, len(scored) + len(failed)),
+        "rollout/tokens_per_s": sum(t.num_sampled for t in scored + failed) / seconds,
+    }
+    for reason in EndReason:
+        share = fmean(t.end_reason is reason for t in scored + failed)
+        if share:
+            metrics[f"rollout/end/{reason}"] = share
+    for tag, members in _by_tag(scored).items():
+        metrics[f"rollout/{tag}/success"] = _mean(t.success for t in members)
+        metrics[f"rollout/{tag}/return"] = _mean(t.return_ for t in members)
+    return finite_only(metrics)
+
+
+def _by_tag(trajectories: Iterable[Trajectory]) -> dict[str, list[Trajectory]]:
+    tags: dict[str, list[Trajectory]] = {}
+    for trajectory in trajectories:
+        tags.setdefault(trajectory.key.environment, []).append(trajectory)
+    return tags
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    listed = list(values)
+    return fmean(listed) if listed else None

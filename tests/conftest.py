@@ -1,0 +1,45 @@
+"""How every test runs: one thread, a cache of its own, no hub, reproducible properties, slow tests last."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+
+# Before anything imports torch or huggingface_hub, which read these once: two workers on two cores need one thread each, and
+# a test that silently asks the hub passes or fails with the network.
+os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["MKL_NUM_THREADS"] = "1"
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+os.environ["MPLBACKEND"] = "agg"
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+USER_CACHE = os.environ.get("RAGEN_CACHE")
+TEST_CACHE = tempfile.mkdtemp(prefix="ragen-test-cache-")
+atexit.register(shutil.rmtree, TEST_CACHE, ignore_errors=True)
+os.environ["RAGEN_CACHE"] = TEST_CACHE
+
+# Wall-clock deadlines flake when two workers share a machine.
+settings.register_profile("local", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", settings.get_profile("local"), derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Fast tests first: a typo shows in seconds, not after the minutes of the real model."""
+    items.sort(key=lambda item: item.get_closest_marker("real_model") is not None)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Only tests of the real model see the user's cache, where its weights lie. A hook, since it must come before any fixture."""
+    if item.get_closest_marker("real_model") is None:
+        os.environ["RAGEN_CACHE"] = TEST_CACHE
+    elif USER_CACHE is None:
+        os.environ.pop("RAGEN_CACHE", None)
+    else:
+        os.environ["RAGEN_CACHE"] = USER_CACHE

@@ -1,0 +1,28 @@
+"""The settings of an evaluation refuse what cannot be played."""
+
+from __future__ import annotations
+
+import pytest
+
+from ragen.errors import ConfigError
+from ragen.evaluation.config import EvaluationConfig
+
+
+def test_the_defaults_are_the_papers() -> None:
+    config = EvaluationConfig()
+    config.check()
+    assert (config.num_episodes, config.temperature, config.top_p, config.top_k) == (256, 0.5, 1.0, 0)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("num_episodes", 0), ("temperature", -0.1), ("temperature", float("nan")), ("top_p", 0.0), ("top_p", 1.1), ("top_k", -1)],
+)
+def test_a_value_out_of_range_is_refused_by_its_full_key(key: str, value: float) -> None:
+    config = EvaluationConfig(**{key: value})  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=rf"^evaluation\.{key}={value}"):
+        config.check()
+
+
+def test_greedy_sampling_is_allowed() -> None:
+    EvaluationConfig(temperature=0.0).check()

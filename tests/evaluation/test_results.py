@@ -1,0 +1,128 @@
+"""An evaluation's file: what stands in it, and that nothing is lost."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from ragen.errors import StorageError
+from ragen.evaluation.results import EvaluationResult, TagResult, read_result, read_results, write_result
+from ragen.evaluation.statistics import Interval
+from ragen.records import EndReason, Group
+from ragen.rollout.recorder import read_rollout
+from tests.support.finished import Episode
+
+
+def result(*, step: int = 16, kind: str = "validation", mean: float = 0.5, seconds: float = 12.5) -> EvaluationResult:
+    tag = TagResult(
+        num_episodes=2,
+        success=Interval(mean=mean, low=0.1, high=0.9),
+        return_=Interval(mean=0.25),
+        format_validity=1.0,
+        num_turns=1.5,
+        num_actions=1.0,
+        sampled_tokens=20.0,
+        end_reasons={"failed": 1, "solved": 1},
+        failures={"timeout": 3},
+        seeds=(11, 13),
+        successes=(True, False),
+        returns=(0.5, 0.0),
+    )
+    return EvaluationResult(
+        model="tiny",
+        step=step,
+        kind=kind,
+        success=Interval(mean=mean, low=0.1, high=0.9),
+        seconds=seconds,
+        settings={"temperature": 0.5, "environments": {"bandit": {"name": "bandit", "options": {}}}},
+        environments={"bandit": tag},
+    )
+
+
+def test_the_file_has_what_a_reader_looks_for_at_its_top_level(tmp_path: Path) -> None:
+    path = write_result(tmp_path / "eval", result())
+    assert path == tmp_path / "eval" / "step-000016.json"
+    data = json.loads(path.read_text())
+    assert data["success"] == {"mean": 0.5, "low": 0.1, "high": 0.9}
+    assert data["num_episodes"] == 2
+    assert data["num_failed"] == 3
+    assert data["model"] == "tiny"
+    assert data["step"] == 16
+    assert data["seeds"] == [11, 13]
+    assert data["settings"]["temperature"] == 0.5
+    assert data["environments"]["bandit"]["return"] == {"mean": 0.25, "low": None, "high": None}
+    assert data["environments"]["bandit"]["successes"] == [True, False]
+
+
+def test_a_result_is_read_back_as_it_was(tmp_path: Path) -> None:
+    assert read_result(write_result(tmp_path, result())) == result()
+
+
+def test_another_evaluation_of_the_same_step_never_replaces_the_first(tmp_path: Path) -> None:
+    first = write_result(tmp_path, result(mean=0.5))
+    second = write_result(tmp_path, result(mean=0.75))
+    other_kind = write_result(tmp_path, result(mean=0.25, kind="eval"))
+    assert [path.name for path in (first, second, other_kind)] == [
+        "step-000016.json",
+        "step-000016-2.json",
+        "step-000016-eval.json",
+    ]
+    assert [read_result(path).success.mean for path in (first, second, other_kind)] == [0.5, 0.75, 0.25]
+
+
+def test_the_same_measurement_again_is_one_file_however_long_it_took(tmp_path: Path) -> None:
+    """A resumed run plays the evaluation of a step again and gets the same numbers."""
+    first = write_result(tmp_path, result(seconds=10.0))
+    assert write_result(tmp_path, result(seconds=99.0)) == first
+    assert read_result(first).seconds == 10.0
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_the_episodes_lie_beside_the_file(tmp_path: Path) -> None:
+    trajectory = Episode(seed=5, success=True).made()
+    path = write_result(tmp_path, dataclasses.replace(result(), groups=(Group(trajectories=(trajectory,)),)))
+    (recorded,) = read_rollout(path.with_suffix(".parquet"))
+    assert recorded.trajectory.key == trajectory.key
+    assert recorded.trajectory.success
+
+
+def test_a_result_read_back_finds_its_scored_episodes(tmp_path: Path) -> None:
+    won = Episode(seed=5, success=True).made()
+    lost = Episode(seed=7, turns=(), end_reason=EndReason.TIMEOUT, error="late").made()
+    groups = (Group(trajectories=(won,)), Group(trajectories=(), failed=(lost,)))
+    path = write_result(tmp_path, dataclasses.replace(result(), groups=groups))
+    (found,) = read_result(path).trajectories
+    assert found.key == won.key
+    assert read_result(write_result(tmp_path, result(step=3))).trajectories == ()
+
+
+def test_results_come_back_by_step_with_trainings_own_first(tmp_path: Path) -> None:
+    for step, kind, mean in ((16, "eval", 0.1), (16, "validation", 0.2), (0, "validation", 0.3), (5, "eval", 0.4)):
+        write_result(tmp_path, result(step=step, kind=kind, mean=mean))
+    found = [(each.step, each.kind) for each in read_results(tmp_path)]
+    assert found == [(0, "validation"), (5, "eval"), (16, "validation"), (16, "eval")]
+    assert read_results(tmp_path / "missing") == []
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"model": "tiny"}', '{"success": 1', "null"])
+def test_a_spoiled_file_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "step-000001.json").write_text(text)
+    with pytest.raises(StorageError, match=r"step-000001\.json: not an evaluation result"):
+        read_results(tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "eval").write_text("a file where the folder should be")
+    with pytest.raises(StorageError, match=r"step-000016\.json: cannot write"):
+        write_result(tmp_path / "eval", result())
+
+
+def test_the_logged_metrics_carry_the_tag() -> None:
+    assert result().metrics() == {
+        "eval/bandit/success": 0.5,
+        "eval/bandit/return": 0.25,
+        "eval/bandit/format_validity": 1.0,
+    }

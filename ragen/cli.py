@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 from cyclopts import App, CycloptsError, Parameter
@@ -35,6 +37,7 @@ TRAIN_PACKAGES = frozenset(
 )
 
 Flag = Annotated[bool, Parameter(negative="")]
+Repeated = Annotated[list[str] | None, Parameter(negative="")]
 Json = Annotated[bool, Parameter(name="--json", negative="")]
 
 app = App(
@@ -57,6 +60,7 @@ def main(tokens: Sequence[str] | None = None) -> NoReturn:
         if arguments[:1] == ["train"] and {"--help", "-h"} & set(arguments):
             app["train"].help_epilogue = train_help()
         app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+        sys.stdout.flush()  # here, where a broken pipe is still caught
     except CycloptsError as error:
         _fail(str(error), 2)
     except RagenError as error:
@@ -68,6 +72,9 @@ def main(tokens: Sequence[str] | None = None) -> NoReturn:
         _fail(f"this needs the package {package}: pip install 'ragen-rl[train]'", 1)
     except KeyboardInterrupt:
         _fail("interrupted" + ("; --resume goes on from the last checkpoint" if arguments[:1] == ["train"] else ""), 130)
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough; Python must not flush again at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     sys.exit(0)
 
 
@@ -94,6 +101,61 @@ def train(recipe: str, /, *overrides: str, resume: Flag = False, as_json: Json =
     summary = run(config, resume=resume, console=_console(stderr=as_json), recipe=recipe)
     if as_json:
         _print_json(summary.to_json())
+
+
+@app.command(name="eval")
+def evaluate(
+    target: str,
+    /,
+    *overrides: str,
+    env: Repeated = None,
+    episodes: int | None = None,
+    temperature: float | None = None,
+    option: Repeated = None,
+    as_json: Json = False,
+) -> None:
+    """Play held-out episodes with a trained or an untrained model; the result is kept in the run's eval/ folder.
+
+    Parameters
+    ----------
+    target
+        a run folder (its newest checkpoint), one checkpoint, a model by short name, a model folder or a hub id
+    overrides
+        settings to change, as in `ragen train`, such as rollout.sampling.max_new_tokens=64
+    env
+        a tag of the run, or an environment by name; may be repeated; default: all of the run's
+    episodes
+        held-out episodes per environment (evaluation.num_episodes)
+    temperature
+        of sampling; 0 is greedy (evaluation.temperature)
+    option
+        KEY=VALUE, an option of the environments played (environments.TAG.options.KEY); may be repeated
+    as_json
+        print the result as JSON, progress on stderr
+    """
+    flags = {"evaluation.num_episodes": episodes, "evaluation.temperature": temperature}
+    settings = [*overrides, *(f"{key}={value}" for key, value in flags.items() if value is not None)]
+    from ragen.config.evaluation import load_for_evaluation
+    from ragen.evaluation.results import to_json, write_result
+    from ragen.evaluation.target import evaluate_target, find_target, run_folder_of
+    from ragen.models.aliases import resolve
+    from ragen.training.display import Display
+    from ragen.training.report import before_after_table, example_panels
+
+    run = run_folder_of(target)
+    config = load_for_evaluation(target, run, names=env or (), options=option or (), overrides=settings)
+    found = find_target(target, config.model, output_dir=Path(config.output_dir))
+    display = Display(_console(stderr=as_json))
+    resolve(config.model.name, display.download)
+    with display.rollout_progress(config.evaluation.num_episodes * len(config.environments), "evaluation") as show:
+        result = evaluate_target(found, config.environments, config.evaluation, config.rollout, on_progress=show)
+    path = write_result(found.results, result)
+    if as_json:
+        _print_json(to_json(result))
+        return
+    display.show(before_after_table(None, result))
+    display.show(example_panels(None, result))
+    display.message(f"kept as {path}")
 
 
 @app.command

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 class RagenError(Exception):
-    """Base of every error that a person can act on. The command line prints its message as one line and exits with `exit_code`."""
+    """Base of every error that a person can act on. The command line prints it as one line and exits with `exit_code`."""
 
     exit_code = 1
 

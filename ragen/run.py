@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +87,8 @@ def train(config: Config, *, resume: bool = False, console: Console | None = Non
     display.open_log(folder / LOG)
     try:
         trainer, measure = _assemble(config, folder, checkpoint, trackers, display)
-        trackers.start(RunInfo(folder=folder, config=asdict(config), resumed_step=trainer.num_done if resume else None))
+        resumed_step = trainer.num_done if resume else None
+        trackers.start(RunInfo(folder=folder, name=folder.name, config=asdict(config), resumed_step=resumed_step))
         try:
             if not resume and config.evaluation.before_training:
                 trackers.log(measure(0), 0)
@@ -138,20 +139,19 @@ def _open_folder(config: Config, resume: bool, display: Display) -> tuple[Path, 
             display.message(f"{config.output_dir}/{config.name} holds an earlier run; this one goes to {folder}")
     with storage("create", folder):
         folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / CONFIG_FILE, dump(config))
+    write_text(folder / CONFIG_FILE, dump(replace(config, name=folder.name)))  # so that the folder resumes as itself
     return folder, load_checkpoint(latest) if latest else None
 
 
 def _assemble(
     config: Config, folder: Path, checkpoint: Checkpoint | None, trackers: Trackers, display: Display
-) -> tuple[Trainer, Any]:
-    """Load the model and make every part of the run around it."""
+) -> tuple[Trainer, Callable[[int], Mapping[str, float]]]:
+    """Load the model and make every part of the run around it; also returns how the policy is measured after a step."""
     resolve(config.model.name, display.download)
     display.end_download()
     with_reference = config.algorithm.kl_coef > 0 or config.trainer.kl_groups > 0
-    policy = load_policy(
-        config.model, checkpoint=checkpoint.folder if checkpoint else None, seed=config.seed, with_reference=with_reference
-    )
+    weights = checkpoint.folder if checkpoint else None
+    policy = load_policy(config.model, checkpoint=weights, seed=config.seed, with_reference=with_reference)
     template = ChatTemplate(policy.tokenizer)
     engine = TorchEngine(policy, config.engine)
     display.message(_describe(policy, config, template))

@@ -35,14 +35,14 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
 
 class FakeTraining:
-    """Stands where ragen.training.run is imported from; records the call, raises on demand."""
+    """Stands where ragen.run is imported from; records the call, raises on demand."""
 
     def __init__(self) -> None:
         self.calls: list[SimpleNamespace] = []
         self.error: BaseException | None = None
 
-    def train(self, config: Config, *, resume: bool, console: Any, quiet: bool) -> SimpleNamespace:
-        self.calls.append(SimpleNamespace(config=config, resume=resume, console=console, quiet=quiet))
+    def train(self, config: Config, *, resume: bool, console: Any, recipe: str) -> SimpleNamespace:
+        self.calls.append(SimpleNamespace(config=config, resume=resume, console=console, recipe=recipe))
         if self.error:
             raise self.error
         return SimpleNamespace(to_json=lambda: {"folder": "runs/bandit", "steps": config.trainer.steps})
@@ -51,7 +51,7 @@ class FakeTraining:
 @pytest.fixture
 def training(monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
     fake = FakeTraining()
-    monkeypatch.setitem(sys.modules, "ragen.training.run", fake)
+    monkeypatch.setitem(sys.modules, "ragen.run", fake)
     return fake
 
 
@@ -75,7 +75,7 @@ def test_train_hands_over_the_loaded_recipe(run: Run, training: FakeTraining) ->
     assert run("train", "bandit", "trainer.steps=5", "seed=3")[0] == 0
     (call,) = training.calls
     assert (call.config.trainer.steps, call.config.seed) == (5, 3)
-    assert (call.resume, call.quiet) == (False, False)
+    assert (call.resume, call.recipe) == (False, "bandit")
     assert not call.console.stderr
 
 
@@ -111,7 +111,6 @@ def test_train_can_print_its_summary_as_json_and_nothing_else(run: Run, training
     assert code == 0
     assert json.loads(out) == {"folder": "runs/bandit", "steps": 2}
     assert training.calls[0].console.stderr
-    assert training.calls[0].quiet
 
 
 def test_help_of_train_lists_recipes_groups_and_every_key(run: Run) -> None:
@@ -176,6 +175,15 @@ def test_a_bug_keeps_its_traceback(error: Exception, training: FakeTraining) -> 
         cli.main(["train", "bandit"])
 
 
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    """`ragen train --help | head` must not end in a traceback."""
+    process = subprocess.Popen([sys.executable, "-m", "ragen", "envs", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.close()
+    _, err = process.communicate()
+    assert (process.returncode, err) == (1, b"")
+
+
 def test_envs_lists_what_there_is(run: Run) -> None:
     code, out, _ = run("envs")
     assert code == 0
@@ -214,3 +222,24 @@ def test_pulling_what_is_not_there_is_one_line(run: Run, tmp_path: Path) -> None
     code, out, err = run("models", "pull", str(tmp_path / "nothing"))
     assert (code, out) == (1, "")
     assert err.splitlines()[-1].startswith("error: model ")
+
+
+def test_a_model_is_evaluated_and_the_result_is_kept(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    few = ("--env", "bandit", "--episodes", "4", "rollout.sampling.max_new_tokens=4")
+    code, out, err = run("eval", "tiny", *few, "--option", "names=test", "--temperature", "0", "--json")
+    assert code == 0, err
+    result = json.loads(out)
+    assert (result["model"], result["step"], result["num_episodes"], len(result["seeds"])) == ("tiny", 0, 4, 4)
+    assert set(result["success"]) == {"mean", "low", "high"}
+    assert result["settings"]["temperature"] == 0
+    assert result["settings"]["environments"]["bandit"]["options"] == {"names": "test"}
+    assert json.loads((tmp_path / "runs/tiny/eval/step-000000-eval.json").read_text()) == result
+    code, out, _ = run("eval", "tiny", *few)
+    assert code == 0
+    assert "success" in out
+    assert "runs/tiny/eval/step-000000-eval-2.json" in out
+
+
+def test_eval_without_an_environment_is_refused_before_a_model_is_looked_for(run: Run) -> None:
+    assert run("eval", "no/such/model") == (2, "", "error: --env is missing: say what to play (known: bandit)\n")

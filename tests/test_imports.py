@@ -31,6 +31,7 @@ ORDER = (
     "evaluation",
     "viewer",
     "config",
+    "run",
     "cli",
     "__main__",
 )

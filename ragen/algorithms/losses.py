@@ -1,7 +1,7 @@
 """Policy loss terms per token. Pure functions; M runs over the trained (sampled) tokens of a batch.
 
-No function here averages: the caller divides by one denominator for the whole optimiser step, so that the result does not depend on
-how the step is split into micro-batches. Formulas and sources: docs/algorithms/starpo.md.
+No function here averages: the caller divides by one denominator for the whole optimiser step, so that the result does not
+depend on how the step is split into micro-batches. Formulas and sources: docs/algorithms/starpo.md.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """From returns to advantages: how good a trajectory was beside others. Pure functions on plain numbers.
 
-Formulas and sources: docs/algorithms/starpo.md. All three are one idea at three ranges of comparison (GRPO: the group, BRPO: the batch,
-ARPO: none), following the reward normalisation of RAGEN. Only scored trajectories come here: failures of the infrastructure are
-not in a group's `trajectories`, so they move no mean.
+Formulas and sources: docs/algorithms/starpo.md. All three are one idea at three ranges of comparison (GRPO: the group, BRPO: the
+batch, ARPO: none), following the reward normalisation of RAGEN. Only scored trajectories come here: failures of the
+infrastructure are not in a group's `trajectories`, so they move no mean.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Where the torch engine keeps keys and values: one block per prompt, one contiguous row per running trajectory.
 
 Axes as in models/attention.py. A row holds only what follows its prompt; the prompt's own keys and values lie once in a
-`PromptBlock`, however many rows continue it. Running rows are rows 0..N-1 of the store, without gaps: a row that leaves is replaced
-by the last one, so a decode step reads one contiguous piece per layer and copies nothing.
+`PromptBlock`, however many rows continue it. Running rows are rows 0..N-1 of the store, without gaps: a row that leaves is
+replaced by the last one, so a decode step reads one contiguous piece per layer and copies nothing.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class PromptStack:
 
     @property
     def width(self) -> int:
-        return self._kv[0].shape[3]
+        return int(self._kv[0].shape[3])
 
     def read(self, layer: int) -> tuple[Tensor, Tensor]:
         keys, values = self._kv[layer]
@@ -113,7 +113,14 @@ class DecodeView:
     """
 
     def __init__(
-        self, store: RowStore, stack: PromptStack, groups: Sequence[int], *, first: int, filled: Sequence[int], lengths: Sequence[int]
+        self,
+        store: RowStore,
+        stack: PromptStack,
+        groups: Sequence[int],
+        *,
+        first: int,
+        filled: Sequence[int],
+        lengths: Sequence[int],
     ) -> None:
         device = store.read(0, 0, 0, 0)[0].device
         self._store, self._stack = store, stack

@@ -1,7 +1,7 @@
 """The native engine: continuous batching on the very module that is trained.
 
-One step reads: admit (prefill new prompts, continue conversations), decode (one token for every running row), retire (finished rows
-leave). A prompt is encoded once for all trajectories that share it; a conversation's keys and values survive from turn to turn.
+One step reads: admit (prefill new prompts, continue conversations), decode (one token for every running row), retire (finished
+rows leave). A prompt is encoded once for all trajectories that share it; a conversation's keys and values survive from turn to turn.
 Everything runs in the event loop's thread, in the order in which requests came: the same requests give the same bits.
 """
 

@@ -14,8 +14,6 @@ from ragen.errors import StorageError
 from ragen.evaluation.config import EvaluationConfig
 from ragen.evaluation.evaluate import evaluate
 from ragen.evaluation.results import EVALUATIONS, EvaluationResult
-from ragen.models.aliases import resolve
-from ragen.models.cache import Progress as DownloadProgress
 from ragen.models.chat import ChatTemplate
 from ragen.models.config import ModelConfig
 from ragen.models.policy import load_policy
@@ -70,11 +68,9 @@ def evaluate_target(
     rollout: RolloutConfig,
     *,
     kind: str = "eval",
-    on_download: DownloadProgress | None = None,
     on_progress: Progress | None = None,
 ) -> EvaluationResult:
     """Load the policy of `target` and evaluate it. Raises ModelError if the model cannot be had, else as `evaluate`."""
-    resolve(target.model.name, on_download)
     policy = load_policy(target.model, checkpoint=target.checkpoint)
     template = ChatTemplate(policy.tokenizer)
 

@@ -1,8 +1,8 @@
 """One attention function for sampling and for training, plugged into transformers' own modules.
 
-Every model of the library that uses `transformers.AttentionInterface` calls `attend` with the queries, keys and values of the tokens
-given in this call, laid out flat as one row of L tokens. What those tokens may look at is decided by a *view*, which travels
-through the model as the keyword argument `kv_view`:
+Every model of the library that uses `transformers.AttentionInterface` calls `attend` with the queries, keys and values of the
+tokens given in this call, laid out flat as one row of L tokens. What those tokens may look at is decided by a *view*, which
+travels through the model as the keyword argument `kv_view`:
 
 - `PackedView`: one prompt followed by any number of continuations of it. The prompt is encoded once, with gradients, and
   serves all of them. Used to prefill prompts, to score and to train.
@@ -77,7 +77,8 @@ class Ragged:
     def pad(self, x_HLD: Tensor) -> Tensor:
         """[heads, L, D] -> [N, heads, T, D]; what stands in a padded cell is finite and of no meaning."""
         if self.is_rectangle:
-            return x_HLD.unflatten(1, (-1, self.width)).transpose(0, 1)
+            rows_HNTD: Tensor = x_HLD.unflatten(1, (-1, self.width))
+            return rows_HNTD.transpose(0, 1)
         return x_HLD[:, self._token_NT].transpose(0, 1)
 
     def flat(self, x_NHTD: Tensor) -> Tensor:
@@ -108,7 +109,7 @@ class GroupLayout:
 
     def scatter(self, x_GKMD: Tensor) -> Tensor:
         """[G, K, width * M, D] -> [N, K, M, D]"""
-        rows = x_GKMD.unflatten(2, (self.width, -1)).transpose(1, 2).flatten(0, 1)
+        rows: Tensor = x_GKMD.unflatten(2, (self.width, -1)).transpose(1, 2).flatten(0, 1)
         return rows if self.in_order else rows[self._place_N]
 
 
@@ -146,7 +147,9 @@ class PackedView:
     With `keep`, each layer's keys and values are appended to `kept` as [2, K, L, D].
     """
 
-    def __init__(self, prompt_length: int, lengths: Sequence[int] = (), *, device: torch.device | str, keep: bool = False) -> None:
+    def __init__(
+        self, prompt_length: int, lengths: Sequence[int] = (), *, device: torch.device | str, keep: bool = False
+    ) -> None:
         assert prompt_length > 0, prompt_length
         self.kept: list[Tensor] = []
         self._keep = keep

@@ -39,11 +39,12 @@ async def run_trajectory(
             observation = await env.step(reply.actions)
             context.observe(observation)
             num_invalid = 0 if observation.executed else num_invalid + 1
-            end, success = _end_reason(observation, context, num_invalid, limits), observation.success
+            end = _end_reason(observation, context, num_invalid, limits)
+        success = observation.success
     except EnvironmentFailure as failure:
-        end, success, error = EndReason.ENVIRONMENT_ERROR, False, str(failure)
+        end, error = EndReason.ENVIRONMENT_ERROR, str(failure)
     except EngineFailure as failure:
-        end, success, error = EndReason.ENGINE_ERROR, False, str(failure)
+        end, error = EndReason.ENGINE_ERROR, str(failure)
     finally:
         env.close()
         engine.release(context.prompt_ids)

@@ -44,7 +44,7 @@ _COLUMNS = (
     _Column(title="format", key="rollout/format_validity", form=".1%", width=7),
     _Column(title="entropy", key="update/entropy", form=".3f", width=7),
     _Column(title="KL", key="update/kl_start", form=".4f", width=7),
-    _Column(title="grad", key="update/grad_norm", form=".3g", width=6),
+    _Column(title="grad", key="update/grad_norm", form=".2g", width=7),
     _Column(title="tok/s", key="rollout/tokens_per_s", form=",.0f", width=7),
     _Column(title="seconds", key="time/step_s", form=".1f", width=7),
 )

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from rich.box import ROUNDED, SIMPLE_HEAVY
+from rich.box import ROUNDED
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
@@ -67,7 +67,7 @@ def before_after_table(before: Measured | None, after: Measured) -> Table:
         title=f"Held-out seeds, {episodes}",
         title_style="bold",
         box=ROUNDED,
-        caption="[low, high]: 95 % interval",
+        caption=Text("[low, high]: 95 % interval"),
         caption_justify="left",
     )
     table.add_column("")
@@ -124,11 +124,17 @@ def _seed(trajectory: Trajectory) -> tuple[str, int]:
 def _panel(trajectory: Trajectory, title: str) -> Panel:
     colour = "green" if trajectory.success else "red"
     outcome = f"{trajectory.end_reason} · return {trajectory.return_:+.2f} · {trajectory.num_sampled} tokens"
-    parts = [part for number, turn in enumerate(trajectory.turns, start=1) for part in _turn_parts(number, turn)]
-    if not parts:
-        parts = [Text(f"no reply: {trajectory.error or trajectory.end_reason}")]
+    lines = Table.grid(padding=(0, 2))
+    lines.add_column(justify="right", style="cyan", no_wrap=True)
+    lines.add_column()
+    for number, turn in enumerate(trajectory.turns, start=1):
+        for label, text, style in _turn_lines(number, turn):
+            # As Text, never as markup: square brackets in a reply must not become styles.
+            lines.add_row(label, Text(text, style=style))
+    if not trajectory.turns:
+        lines.add_row("no reply", Text(readable(trajectory.error or trajectory.end_reason)))
     return Panel(
-        Group(*parts),
+        lines,
         title=Text(f"{title} · {trajectory.key.environment} · seed {trajectory.key.task_seed}"),
         title_align="left",
         subtitle=Text(outcome, style=colour),
@@ -137,30 +143,26 @@ def _panel(trajectory: Trajectory, title: str) -> Panel:
     )
 
 
-def _turn_parts(number: int, turn: Turn) -> Iterator[Text]:
-    """Lines of one turn. As Text, never as markup: square brackets in a reply must not become styles."""
-    yield _labelled(f"turn {number} reads", _tail(turn.observation, OBSERVATION_CHARS), "dim")
+def _turn_lines(number: int, turn: Turn) -> Iterator[tuple[str, str, str]]:
+    """(label, text, style) of what was read, written and paid in one turn."""
+    yield f"turn {number} reads", _end(turn.observation, OBSERVATION_CHARS), "dim"
     if turn.reply.verdict is Verdict.VALID:
-        yield _labelled("thinks", _head(turn.reply.thought, REPLY_CHARS) or "(nothing)", "italic")
-        yield _labelled("answers", " || ".join(readable(action) for action in turn.reply.actions), "bold")
+        yield "thinks", _beginning(turn.reply.thought, REPLY_CHARS) or "(nothing)", "italic"
+        yield "answers", " || ".join(readable(action) for action in turn.reply.actions), "bold"
     else:
-        yield _labelled("writes", _head(turn.reply.text, REPLY_CHARS) or "(nothing)", "yellow")
+        yield "writes", _beginning(turn.reply.text, REPLY_CHARS) or "(nothing)", "yellow"
     penalty = f" · format penalty {turn.format_penalty:+.2f}" if turn.format_penalty else ""
-    yield _labelled("gets", f"reward {turn.reward:+.2f}{penalty} · {turn.reply.verdict}", "")
+    yield "gets", f"reward {turn.reward:+.2f}{penalty} · {turn.reply.verdict}", ""
 
 
-def _labelled(label: str, text: str, style: str) -> Text:
-    return Text.assemble((f"{label:>12}  ", "cyan"), (text.replace("\n", "\n" + " " * 14), style))
-
-
-def _head(text: str, limit: int) -> str:
+def _beginning(text: str, limit: int) -> str:
     clean = readable(text).strip()
-    return clean if len(clean) <= limit else clean[:limit].rstrip() + " ..."
+    return clean if len(clean) <= limit else clean[:limit].rsplit(maxsplit=1)[0] + " ..."
 
 
-def _tail(text: str, limit: int) -> str:
+def _end(text: str, limit: int) -> str:
     clean = readable(text).strip()
-    return clean if len(clean) <= limit else "... " + clean[-limit:].lstrip()
+    return clean if len(clean) <= limit else "... " + clean[-limit:].split(maxsplit=1)[-1]
 
 
 def readable(text: str) -> str:
@@ -168,21 +170,21 @@ def readable(text: str) -> str:
     return "".join(c if c in "\n\t" or unicodedata.category(c)[0] != "C" else "\ufffd" for c in text)
 
 
-def next_commands(run_folder: Path, *, recipe: str, tag: str) -> RenderableType:
-    """What to type next: evaluate, look closer, train longer, train elsewhere. `tag` is an environment tag of the run."""
-    ragen = _command()
+def next_commands(run_folder: Path, *, recipe: str, tag: str) -> Text:
+    """What to type next. `recipe` is what the run was started from, `tag` one of its environments."""
+    ragen, name = _command(), run_folder.name
     commands = {
-        f"{ragen} eval {run_folder} --env {tag}": "measure the last checkpoint again, on held-out seeds",
-        f"{ragen} train {recipe} --resume trainer.steps=50": "go on where this run stopped",
-        f"{ragen} train {recipe} seed=1 name={run_folder.name}-seed1": "is it luck? another seed",
-        f"{ragen} envs": "what else there is to learn",
+        f"eval {run_folder} --env {tag}": "measure the newest checkpoint again, on held-out seeds",
+        f"train {run_folder} --resume trainer.steps=50": "go on where this run stopped",
+        f"train {run_folder} seed=1 name={name}-seed1": "was it luck? the same with another seed",
+        f"train {recipe} algorithm=brpo name={name}-brpo": "the same task with another algorithm",
+        "envs": "what else there is to learn",
     }
-    table = Table(box=SIMPLE_HEAVY, show_header=False, title="Next", title_style="bold", title_justify="left", pad_edge=False)
-    table.add_column(style="bold cyan", overflow="fold")
-    table.add_column(style="dim")
+    lines = Text("\nWhat next\n", style="bold")
     for command, why in commands.items():
-        table.add_row(Text(command), why)
-    return table
+        lines.append(f"  {ragen} {command}\n", style="not bold cyan").append(f"      {why}\n", style="not bold dim")
+    lines.rstrip()
+    return lines
 
 
 def _command() -> str:
@@ -190,4 +192,4 @@ def _command() -> str:
     if shutil.which("ragen"):
         return "ragen"
     script = Path(sys.executable).with_name("ragen")
-    return os.path.relpath(script) if script.exists() else f"{os.path.relpath(sys.executable)} -m ragen.cli"
+    return os.path.relpath(script) if script.exists() else f"{os.path.relpath(sys.executable)} -m ragen"

@@ -156,4 +156,3 @@ def peak_memory_gib() -> float:
     """Largest resident memory of this process so far, in GiB."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (2**30 if sys.platform == "darwin" else 2**20)  # bytes on macOS, KiB elsewhere
-

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -114,7 +115,7 @@ class Learner:
         units = list(prompts.values())
         ordered = [sample for unit in order for sample in units[unit]]
         bounds = np.linspace(0, len(ordered), self._algorithm.num_minibatches + 1).round().astype(int)
-        parts = [ordered[a:b] for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+        parts = [ordered[a:b] for a, b in pairwise(bounds)]
         return [part for part in parts if part]
 
     def _optimizer_step(
@@ -157,7 +158,7 @@ class Learner:
         if not bool(loss_M.isfinite().all()):
             at_fault = part.sample_M[~loss_M.isfinite()].unique().tolist()
             return f"loss of {_names([part.samples[i] for i in at_fault])}"
-        (loss_M.sum() / denominator).backward()  # type: ignore[no-untyped-call]
+        (loss_M.sum() / denominator).backward()
         if not all(bool(p.grad.isfinite().all()) for p in self._parameters.values() if p.grad is not None):
             return f"gradient of {_names(part.samples)}"
         with torch.no_grad():

@@ -37,7 +37,7 @@ def test_a_step_is_one_line_of_eighty_characters_under_one_header() -> None:
     display.step_line(2, 16, METRICS)
     header, first, second = out.getvalue().splitlines()
     assert header.split() == ["step", "success", "return", "format", "entropy", "KL", "grad", "tok/s", "seconds"]
-    assert first.split() == ["1/16", "11.7%", "-0.072", "13.3%", "2.810", "0.0001", "0.141", "1,512", "38.4"]
+    assert first.split() == ["1/16", "11.7%", "-0.072", "13.3%", "2.810", "0.0001", "0.14", "1,512", "38.4"]
     assert second.split()[0] == "2/16"
     assert max(len(line) for line in (header, first, second)) <= 80
 
@@ -48,6 +48,15 @@ def test_columns_stand_under_their_titles() -> None:
     header, line = out.getvalue().splitlines()
     for title, cell in (("success", "11.7%"), ("entropy", "2.810"), ("seconds", "38.4")):
         assert header.index(title) + len(title) == line.index(cell) + len(cell)
+
+
+@pytest.mark.parametrize(("norm", "shown"), [(0.000576, "0.00058"), (0.0000576, "5.8e-05"), (17000.0, "1.7e+04"), (1.0, "1")])
+def test_a_gradient_norm_of_any_size_keeps_the_columns_straight(norm: float, shown: str) -> None:
+    display, out = piped()
+    display.step_line(1, 16, METRICS | {"update/grad_norm": norm})
+    header, line = out.getvalue().splitlines()
+    assert line.split()[6] == shown
+    assert len(line) == len(header)
 
 
 def test_a_metric_that_was_not_measured_shows_as_a_dash() -> None:

@@ -69,6 +69,7 @@ def test_the_table_sets_before_beside_after_with_intervals() -> None:
     assert row(text, "sampled tokens") == "sampled tokens │ 33.4 │ 33.4"
     assert "before (step 0)" in text
     assert "after (step 16)" in text
+    assert "[low, high]: 95 % interval" in text
 
 
 def test_without_an_evaluation_before_training_only_after_is_shown() -> None:
@@ -127,7 +128,7 @@ def test_the_same_seeds_are_shown_before_and_after() -> None:
 
 def test_an_episode_without_a_reply_says_why() -> None:
     lost = Episode(turns=(), end_reason=EndReason.ENGINE_ERROR, error="the engine is gone")
-    assert "no reply: the engine is gone" in printed(example_panels(None, evaluation_of(lost)))
+    assert "no reply  the engine is gone" in printed(example_panels(None, evaluation_of(lost)))
 
 
 def test_brackets_and_control_characters_of_a_reply_do_no_harm() -> None:
@@ -150,6 +151,12 @@ def test_long_texts_are_cut_where_it_hurts_least() -> None:
     assert "STOP" not in text
 
 
+def test_a_long_thought_wraps_under_its_own_beginning() -> None:
+    text = printed(example_panels(None, evaluation_of(Episode(turns=(Played(thought="word " * 40),)))), width=60)
+    first, second = [line for line in text.splitlines() if "word" in line][:2]
+    assert first.index("word") == second.index("word")
+
+
 def test_lines_and_ordinary_text_stay_as_they_are() -> None:
     assert readable("P _ G\n🧍 🏁\tünï") == "P _ G\n🧍 🏁\tünï"
 
@@ -161,7 +168,7 @@ def test_the_next_commands_name_this_run(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("shutil.which", lambda name: "/usr/bin/ragen")
     text = printed(next_commands(Path("runs/bandit"), recipe="bandit", tag="bandit"), width=140)
     assert "ragen eval runs/bandit --env bandit" in text
-    assert "ragen train bandit --resume trainer.steps=50" in text
+    assert "ragen train runs/bandit --resume trainer.steps=50" in text
 
 
 def test_outside_an_activated_environment_the_commands_name_the_script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,0 +1,65 @@
+"""What `ragen eval` plays: tags of a run, environments by name, or both."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ragen.config import load
+from ragen.config.evaluation import load_for_evaluation
+from ragen.errors import ConfigError
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run folder with two tags, as training leaves it."""
+    overrides = ["+env@environments.hard=bandit", "environments.hard.options.reversed=true", "rollout.group_size=4", "seed=9"]
+    (tmp_path / "config.yaml").write_text(load.dump(load.load("bandit", overrides)), encoding="utf-8")
+    return tmp_path
+
+
+def test_a_run_is_measured_on_all_of_its_own_environments_under_its_own_settings(run: Path) -> None:
+    assert load_for_evaluation(str(run), run) == load.load(str(run))
+
+
+def test_tags_of_the_run_are_chosen_by_name_with_their_options(run: Path) -> None:
+    config = load_for_evaluation(str(run), run, names=["hard"])
+    assert {tag: environment.options for tag, environment in config.environments.items()} == {"hard": {"reversed": True}}
+    assert (config.rollout.group_size, config.seed) == (4, 9)
+
+
+def test_a_tag_of_the_run_comes_before_an_environment_of_the_same_name(run: Path) -> None:
+    load_for_evaluation(str(run), run, names=["bandit"], overrides=["environments.bandit.num_groups=3"])
+    config = load_for_evaluation(str(run), run, names=["bandit"], options=["reversed=true"])
+    assert config.environments["bandit"].options == {"reversed": True}
+
+
+def test_a_model_is_measured_under_the_defaults_with_the_settings_that_suit_the_environment() -> None:
+    config = load_for_evaluation("some/model", None, names=["bandit"], overrides=["evaluation.temperature=0"])
+    assert config.model.name == "some/model"
+    assert config.environments == load.load("bandit").environments
+    assert config.evaluation.temperature == 0
+
+
+def test_an_environment_of_one_s_own_goes_under_the_name_of_its_class() -> None:
+    config = load_for_evaluation("m", None, names=["ragen.environments.bandit.env:BanditEnv"], options=["names=test"])
+    (environment,) = config.environments.values()
+    assert list(config.environments) == ["BanditEnv"]
+    assert environment.name == "ragen.environments.bandit.env:BanditEnv"
+    assert environment.options == {"names": "test"}
+
+
+@pytest.mark.parametrize(
+    ("names", "options", "expected"),
+    [
+        ((), (), "--env is missing: say what to play (known: bandit)"),
+        (("bandti",), (), "--env bandti: no such environment (known: bandit); did you mean 'bandit'?"),
+        (("bandit",), ("nmes=test",), "environments.bandit.options.nmes"),
+    ],
+)
+def test_what_cannot_be_played_is_refused_in_one_line(names: tuple[str, ...], options: tuple[str, ...], expected: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_for_evaluation("m", None, names=names, options=options)
+    assert str(caught.value).startswith(expected)
+    assert "\n" not in str(caught.value)

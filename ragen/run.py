@@ -87,25 +87,26 @@ def train(config: Config, *, resume: bool = False, console: Console | None = Non
     display.open_log(folder / LOG)
     try:
         trainer, measure = _assemble(config, folder, checkpoint, trackers, display)
-        resumed_step = trainer.num_done if resume else None
+        resumed_step = checkpoint.step if checkpoint else None
         trackers.start(RunInfo(folder=folder, name=folder.name, config=asdict(config), resumed_step=resumed_step))
         try:
-            if not resume and config.evaluation.before_training:
-                trackers.log(measure(0), 0)
-            if trainer.num_done < config.trainer.steps:
-                trainer.run()
-            elif _result_at(folder, trainer.num_done) is None:
-                measure(trainer.num_done)  # the run was stopped between its last step and the evaluation of it
-            else:
-                raise NothingToDo(f"{folder}: all {trainer.num_done} steps are done; trainer.steps=N with a larger N goes on")
+            if checkpoint is None:
+                if config.evaluation.before_training:
+                    trackers.log(measure(0), 0)
+            elif not _is_logged(folder, checkpoint.step):  # the run was stopped between saving this step and logging it
+                trainer.finish_step(checkpoint.step, checkpoint.state["metrics"])
+            checkpoint = None  # its optimiser state has been copied; twice the size of the trained weights
+            trainer.run()
+            if _result_at(folder, trainer.num_done) is None:  # the last step was not the last when the run began
+                measure(trainer.num_done)
         finally:
             trackers.finish()
             asyncio.run(trainer.engine.close())
-        after = _result_at(folder, config.trainer.steps)
+        after = _result_at(folder, trainer.num_done)
         assert after is not None, "the last step is always evaluated"
         summary = RunSummary(
             folder=folder,
-            steps=config.trainer.steps,
+            steps=trainer.num_done,
             seconds=time.monotonic() - started,
             peak_memory_gib=peak_memory_gib(),
             before=_result_at(folder, 0),
@@ -120,19 +121,10 @@ def train(config: Config, *, resume: bool = False, console: Console | None = Non
 def _open_folder(config: Config, resume: bool, display: Display) -> tuple[Path, Checkpoint | None]:
     """The run folder and, to resume, the checkpoint in it. A new run never writes into an earlier run's folder."""
     folder = Path(config.output_dir) / config.name
-    if resume:
-        latest = latest_checkpoint(folder / CHECKPOINTS)
-        if latest is None:
-            raise StorageError(f"{folder}: no whole checkpoint to resume from; train without --resume")
-        for change in changes(load_file(folder / CONFIG_FILE), config):
-            if change.key.startswith(FIXED_KEYS):
-                raise ConfigError(f"{change}: cannot change when a run is resumed; start a new one with name=...")
-            display.message(f"changed since the run began: {change}")
-        display.message(f"resuming {folder} from {latest.name}")
-    else:
-        latest = None
+    checkpoint = _find_checkpoint(folder, config, display) if resume else None
+    if checkpoint is None:
         number = 2
-        while folder.exists() and any(folder.iterdir()):
+        while _is_taken(folder):
             folder = Path(config.output_dir) / f"{config.name}-{number}"
             number += 1
         if folder.name != config.name:
@@ -140,7 +132,35 @@ def _open_folder(config: Config, resume: bool, display: Display) -> tuple[Path, 
     with storage("create", folder):
         folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / CONFIG_FILE, dump(replace(config, name=folder.name)))  # so that the folder resumes as itself
-    return folder, load_checkpoint(latest) if latest else None
+    return folder, checkpoint
+
+
+def _find_checkpoint(folder: Path, config: Config, display: Display) -> Checkpoint:
+    """The newest whole checkpoint, if the run can go on from it as configured and has something left to do."""
+    latest = latest_checkpoint(folder / CHECKPOINTS)
+    if latest is None:
+        raise StorageError(f"{folder}: no whole checkpoint to resume from; train without --resume")
+    for change in changes(load_file(folder / CONFIG_FILE), config):
+        if change.key.startswith(FIXED_KEYS):
+            raise ConfigError(f"{change}: cannot change when a run is resumed; start a new one with name=...")
+        display.message(f"changed since the run began: {change}")
+    checkpoint = load_checkpoint(latest)
+    done = checkpoint.step
+    if done >= config.trainer.steps and _is_logged(folder, done) and _result_at(folder, done) is not None:
+        raise NothingToDo(f"{folder}: all {done} steps are done; trainer.steps=N with a larger N goes on")
+    display.message(f"resuming {folder} from {latest.name}")
+    return checkpoint
+
+
+def _is_taken(folder: Path) -> bool:
+    """Whether something lies there that must not be written into. A run that failed before it began left nothing of worth."""
+    if not folder.is_dir():
+        return folder.exists()
+    return any(path.name not in (CONFIG_FILE, LOG) for path in folder.iterdir())
+
+
+def _is_logged(folder: Path, step: int) -> bool:
+    return any(row["step"] == step for row in read_metrics(folder))
 
 
 def _assemble(
@@ -181,8 +201,14 @@ def _assemble(
         )
         return {**result.metrics(), "time/eval_s": result.seconds}
 
+    sampling = config.rollout.sampling
     learner = Learner(
-        policy, config.algorithm, config.optimizer, temperature=config.rollout.sampling.temperature, run_seed=config.seed
+        policy,
+        config.algorithm,
+        config.optimizer,
+        temperature=sampling.temperature,
+        run_seed=config.seed,
+        truncated=sampling.top_p < 1 or sampling.top_k > 0,
     )
     environments = EnvStateManager(
         config.environments, group_size=config.rollout.group_size, run_seed=config.seed, split=Split.TRAIN

@@ -7,17 +7,24 @@ infrastructure are not in a group's `trajectories`, so they move no mean.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from statistics import fmean, stdev
 
 import numpy as np
 
+from ragen.errors import TrainingError
 from ragen.records import Group, Sample
 
 EPSILON = 1e-6
+ROUNDING = 1e-12  # relative to the largest return; the same rewards added in another order differ by less
+MAX_RETURN = 1e38  # float32, in which advantages are kept, ends a little above
 
 Returns = Sequence[Sequence[float]]  # per group, per member
+
+
+def all_equal(returns: Sequence[float]) -> bool:
+    """Whether the returns, at least one, differ by no more than rounding: then there is nothing to learn from them."""
+    return max(returns) - min(returns) <= ROUNDING * max(map(abs, returns))
 
 
 def normalize(returns: Sequence[float], *, divide: bool) -> list[float]:
@@ -25,7 +32,7 @@ def normalize(returns: Sequence[float], *, divide: bool) -> list[float]:
 
     Equal returns give exactly 0, and so does a lone return: there is nothing to compare it with.
     """
-    if len(returns) < 2 or min(returns) == max(returns):
+    if len(returns) < 2 or all_equal(returns):
         return [0.0] * len(returns)
     mean = fmean(returns)
     scale = stdev(returns) + EPSILON if divide else 1.0
@@ -58,13 +65,16 @@ ESTIMATORS: dict[str, Callable[..., list[list[float]]]] = {"grpo": grpo, "brpo":
 
 
 def make_samples(groups: Sequence[Group], *, estimator: str, divide: bool) -> list[Sample]:
-    """One sample per scored trajectory, its advantage on every token; a trajectory without a sampled token gives none.
+    """One sample per scored trajectory, its advantage on every token.
 
-    Raises ValueError naming the trajectory whose return is not a finite number.
+    A trajectory without a sampled token gives none, but its return counts among those of its group: it was scored.
+    Raises TrainingError naming the trajectory whose return is not a number that can be trained on.
     """
     for trajectory in (t for group in groups for t in group.trajectories):
-        if not math.isfinite(trajectory.return_):
-            raise ValueError(f"return {trajectory.return_} of {trajectory.key} is not a finite number")
+        if not abs(trajectory.return_) <= MAX_RETURN:
+            key = trajectory.key
+            where = f"{key.environment} group {key.group} member {key.member} (task seed {key.task_seed})"
+            raise TrainingError(f"return {trajectory.return_} of {where}: must be a number within +-{MAX_RETURN:g}")
     advantages = ESTIMATORS[estimator]([[t.return_ for t in group.trajectories] for group in groups], divide=divide)
     return [
         Sample(trajectory=t, advantages=np.full(len(t.ids), advantage, dtype=np.float32))

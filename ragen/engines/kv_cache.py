@@ -34,7 +34,6 @@ class RowStore:
     """Keys and values of the running rows, per layer two of [rows, K, capacity, D]; grows when a row needs more."""
 
     def __init__(self, like: PromptBlock) -> None:
-        self._shapes = [(kv.shape[1], kv.shape[3]) for kv in like.kv]
         self._kv = [kv.new_empty(2, 0, kv.shape[1], 0, kv.shape[3]) for kv in like.kv]
 
     @property
@@ -73,11 +72,15 @@ class RowStore:
         for kv in self._kv:
             kv[:, target, :, :tokens] = kv[:, source, :, :tokens]
 
-    def take_out(self, row: int, tokens: int) -> Tensor:
-        """A copy [layers, 2, K, tokens, D] of one row, to be put back later."""
-        return torch.stack([kv[:, row, :, :tokens] for kv in self._kv])
+    def wipe(self, row: int) -> None:
+        for kv in self._kv:
+            kv[:, row] = 0
 
-    def put_back(self, row: int, kept: Tensor) -> None:
+    def take_out(self, row: int, tokens: int) -> list[Tensor]:
+        """A copy of one row, per layer [2, K, tokens, D], to be put back later."""
+        return [kv[:, row, :, :tokens].clone() for kv in self._kv]
+
+    def put_back(self, row: int, kept: Sequence[Tensor]) -> None:
         for kv, layer in zip(self._kv, kept, strict=True):
             kv[:, row, :, : layer.shape[2]] = layer
 

@@ -5,6 +5,7 @@ Axes: B requests, V vocabulary, C blocks of the vocabulary, W tokens per block.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,6 +15,18 @@ from torch import Tensor
 from ragen.records import Sampling
 
 BLOCK = 256
+
+
+def check(sampling: Sampling) -> None:
+    """Raise ValueError for values that nothing can be sampled with."""
+    for name, right, allowed in (
+        ("max_new_tokens", sampling.max_new_tokens >= 1, "at least 1"),
+        ("temperature", 0 <= sampling.temperature < math.inf, "at least 0"),
+        ("top_p", 0 < sampling.top_p <= 1, "above 0 and at most 1"),
+        ("top_k", sampling.top_k >= 0, "at least 0"),
+    ):
+        if not right:
+            raise ValueError(f"sampling.{name}={getattr(sampling, name)}: must be {allowed}")
 
 
 def random_stream(sampling: Sampling) -> np.ndarray:
@@ -28,7 +41,8 @@ def sample(logits_BV: Tensor, requests: Sequence[Sampling], uniform_B: Sequence[
     logits_BV: float32, before temperature. Temperature 0 takes the best token, with log-prob 0. Rows must be finite.
     """
     temperature_B1 = torch.tensor([[r.temperature or 1.0] for r in requests], dtype=torch.float32, device=logits_BV.device)
-    scaled_BV = _truncate(logits_BV / temperature_B1, requests)
+    temperature_B1.clamp_(min=torch.finfo(torch.float32).tiny)
+    scaled_BV = _truncate((logits_BV - logits_BV.amax(-1, keepdim=True)) / temperature_B1, requests)
     greedy_B = torch.tensor([r.temperature == 0 for r in requests], device=logits_BV.device)
     ids_B, logprobs_B = _inverse_cdf(scaled_BV, torch.tensor(uniform_B, dtype=torch.float64, device=logits_BV.device))
     ids_B = torch.where(greedy_B, logits_BV.argmax(-1), ids_B)
@@ -40,10 +54,10 @@ def _inverse_cdf(scaled_BV: Tensor, uniform_B: Tensor) -> tuple[Tensor, Tensor]:
     """Two-level draw: first the block of the vocabulary, then the token inside it. Costs one pass over the scores.
 
     A token of probability 0 is never drawn: both levels look for the first cumulative sum strictly above the target.
+    The best score of each row is 0, so nothing overflows.
     """
     V = scaled_BV.shape[1]
-    top_B1 = scaled_BV.amax(-1, keepdim=True)
-    weights_BV = (scaled_BV - top_B1).exp_()
+    weights_BV = scaled_BV.exp()
     if V % BLOCK:
         weights_BV = torch.nn.functional.pad(weights_BV, (0, BLOCK - V % BLOCK))
     weights_BCW = weights_BV.unflatten(1, (-1, BLOCK))
@@ -57,7 +71,7 @@ def _inverse_cdf(scaled_BV: Tensor, uniform_B: Tensor) -> tuple[Tensor, Tensor]:
     inside_BW = weights_BCW.gather(1, block_B1[:, :, None].expand(-1, -1, BLOCK))[:, 0].double().cumsum(-1)
     token_B1 = torch.searchsorted(inside_BW, share_B1 * inside_BW[:, -1:], right=True)
     ids_B1 = block_B1 * BLOCK + token_B1
-    logprobs_B1 = scaled_BV.gather(1, ids_B1) - top_B1 - total_B1.log().float()
+    logprobs_B1 = scaled_BV.gather(1, ids_B1) - total_B1.log().float()
     return ids_B1[:, 0], logprobs_B1[:, 0]
 
 
@@ -69,8 +83,9 @@ def _truncate(scaled_BV: Tensor, requests: Sequence[Sampling]) -> Tensor:
     scaled_BV = scaled_BV.clone()
     for i in rows:
         scores_V, order_V = scaled_BV[i].sort(descending=True, stable=True)
-        keep = len(scores_V) if requests[i].top_k <= 0 else min(requests[i].top_k, len(scores_V))
-        before_V = scores_V[:keep].softmax(-1).cumsum(-1) - scores_V[:keep].softmax(-1)
-        keep = int((before_V < requests[i].top_p).sum())  # the smallest set whose probability reaches top_p
+        keep = requests[i].top_k or len(scores_V)
+        if requests[i].top_p < 1:
+            probs_V = scores_V[:keep].double().softmax(-1)
+            keep = int((probs_V.cumsum(-1) - probs_V < requests[i].top_p).sum())  # the smallest set that reaches top_p
         scaled_BV[i, order_V[keep:]] = -torch.inf
     return scaled_BV

@@ -1,8 +1,8 @@
 """The native engine: continuous batching on the very module that is trained.
 
 One step reads: admit (prefill new prompts, continue conversations), decode (one token for every running row), retire (finished
-rows leave). A prompt is encoded once for all trajectories that share it; a conversation's keys and values survive from turn to turn.
-Everything runs in the event loop's thread, in the order in which requests came: the same requests give the same bits.
+rows leave). A prompt is encoded once for all trajectories that share it; a conversation's keys and values survive from turn to
+turn. Everything runs in the event loop's thread, in the order in which requests came: the same requests give the same bits.
 """
 
 from __future__ import annotations
@@ -19,12 +19,21 @@ from torch import Tensor
 
 from ragen.engines.config import EngineConfig
 from ragen.engines.kv_cache import DecodeView, PromptBlock, PromptStack, RowStore
-from ragen.engines.sampling import random_stream, sample
+from ragen.engines.sampling import check, random_stream, sample
 from ragen.engines.stopping import StopMatcher, token_bytes
 from ragen.errors import EngineFailure
 from ragen.models.attention import PackedView
 from ragen.models.policy import Policy
 from ragen.records import Completion, FinishReason, Sampling
+
+
+@dataclass(kw_only=True, eq=False)
+class _Request:
+    prompt_ids: tuple[int, ...]
+    sampling: Sampling
+    uniforms: NDArray[np.float64]
+    matcher: StopMatcher
+    answer: asyncio.Future[Completion]
 
 
 @dataclass(kw_only=True)
@@ -35,18 +44,9 @@ class _Row:
     block: PromptBlock
     filled: int  # tokens behind the prompt whose keys and values are stored
     pending: tuple[int, ...]  # known ids that are not stored yet
-    uniforms: NDArray[np.float64]
-    matcher: StopMatcher
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     finish_reason: FinishReason | None = None
-
-
-@dataclass(kw_only=True)
-class _Request:
-    prompt_ids: tuple[int, ...]
-    sampling: Sampling
-    answer: asyncio.Future[Completion]
 
 
 @dataclass(kw_only=True)
@@ -54,7 +54,7 @@ class _Parked:
     """A conversation between two turns: a copy of its row."""
 
     block: PromptBlock
-    kept: Tensor  # [layers, 2, K, tokens, D]
+    kept: list[Tensor]  # per layer [2, K, filled, D]
     filled: int
 
 
@@ -65,6 +65,7 @@ class TorchEngine:
         self._policy = policy
         self._config = config or EngineConfig()
         self._piece = token_bytes(policy.tokenizer)
+        self._unanswered: set[_Request] = set()  # waiting, running, or on the way from one to the other
         self._waiting: deque[_Request] = deque()
         self._rows: list[_Row] = []  # row i of the store
         self._store: RowStore | None = None
@@ -81,14 +82,15 @@ class TorchEngine:
     async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
         """Sample one reply. Many coroutines may wait at once; each joins the running batch as soon as there is a row."""
         prompt = tuple(int(i) for i in prompt_ids)
-        if not prompt:
-            raise ValueError("prompt_ids is empty: there is nothing to continue")
-        if sampling.max_new_tokens < 1:
-            raise ValueError(f"sampling.max_new_tokens={sampling.max_new_tokens}: must be at least 1")
-        vocabulary = self._policy.config.vocab_size
-        if not 0 <= min(prompt) <= max(prompt) < vocabulary:
-            raise ValueError(f"prompt_ids hold {max(prompt)}: the model knows ids from 0 to {vocabulary - 1}")
-        request = _Request(prompt_ids=prompt, sampling=sampling, answer=asyncio.get_running_loop().create_future())
+        self._check(prompt, sampling)
+        request = _Request(
+            prompt_ids=prompt,
+            sampling=sampling,
+            uniforms=random_stream(sampling),
+            matcher=StopMatcher(self._piece, sampling.stop_ids, sampling.stop_texts),
+            answer=asyncio.get_running_loop().create_future(),
+        )
+        self._unanswered.add(request)
         self._waiting.append(request)
         if self._pump_task is None or self._pump_task.done():
             self._pump_task = asyncio.create_task(self._pump(), name="torch engine")
@@ -96,6 +98,22 @@ class TorchEngine:
             return await request.answer
         finally:
             request.answer.cancel()  # a caller that was cancelled is no longer waited for; no effect on a finished answer
+            self._unanswered.discard(request)
+
+    def _check(self, prompt: tuple[int, ...], sampling: Sampling) -> None:
+        """Raise ValueError for a request that can never be answered."""
+        if not prompt:
+            raise ValueError("prompt_ids is empty: there is nothing to continue")
+        num_ids, window = self._policy.num_ids, self._policy.max_positions
+        unknown = next((i for i in prompt if not 0 <= i < num_ids), None)
+        if unknown is not None:
+            raise ValueError(f"prompt_ids hold {unknown}: the model knows ids from 0 to {num_ids - 1}")
+        check(sampling)
+        if window is not None and len(prompt) + sampling.max_new_tokens > window:
+            raise ValueError(
+                f"a prompt of {len(prompt)} ids and sampling.max_new_tokens={sampling.max_new_tokens} "
+                f"are more than the {window} positions of the model"
+            )
 
     def release(self, prompt_ids: Sequence[int]) -> None:
         """Forget the conversation that ends in these ids."""
@@ -113,7 +131,7 @@ class TorchEngine:
         if self._pump_task is not None and not self._pump_task.done():
             self._pump_task.cancel()
             await asyncio.gather(self._pump_task, return_exceptions=True)
-        for request in [*self._waiting, *(row.request for row in self._rows)]:
+        for request in self._unanswered:
             request.answer.cancel()
         self._waiting.clear()
         self._rows.clear()
@@ -127,11 +145,12 @@ class TorchEngine:
                 await asyncio.sleep(0)
                 await asyncio.sleep(0)
         except Exception as bug:
-            for request in [*self._waiting, *(row.request for row in self._rows)]:
+            for request in self._unanswered:
                 if not request.answer.done():
                     request.answer.set_exception(bug)
             self._waiting.clear()
             self._rows.clear()
+            self._forget()
 
     @torch.no_grad()
     def _step(self) -> None:
@@ -170,15 +189,7 @@ class TorchEngine:
             self._sample(self._rows[first:], self._forward(first))
 
     def _row(self, request: _Request, block: PromptBlock, filled: int) -> _Row:
-        sampling = request.sampling
-        return _Row(
-            request=request,
-            block=block,
-            filled=filled,
-            pending=request.prompt_ids[len(block) + filled :],
-            uniforms=random_stream(sampling),
-            matcher=StopMatcher(self._piece, sampling.stop_ids, sampling.stop_texts),
-        )
+        return _Row(request=request, block=block, filled=filled, pending=request.prompt_ids[len(block) + filled :])
 
     def _enter(self, rows: list[_Row]) -> None:
         """Give the rows the next places of the store."""
@@ -238,13 +249,13 @@ class TorchEngine:
                     failure = EngineFailure(f"policy version {self._policy.version} gives scores that are not finite numbers")
                     row.request.answer.set_exception(failure)
             logits_NV = torch.where(torch.tensor(finite)[:, None].to(logits_NV.device), logits_NV, 0.0)
-        uniforms = [float(row.uniforms[len(row.ids)]) for row in rows]
+        uniforms = [float(row.request.uniforms[len(row.ids)]) for row in rows]
         drawn = sample(logits_NV, [row.request.sampling for row in rows], uniforms)
         for row, token, logprob in zip(rows, *drawn, strict=True):
             row.ids.append(token)
             row.logprobs.append(logprob)
             row.pending = (token,)
-            if row.matcher.push(token):
+            if row.request.matcher.push(token):
                 row.finish_reason = FinishReason.STOP
             elif len(row.ids) == row.request.sampling.max_new_tokens:
                 row.finish_reason = FinishReason.LENGTH
@@ -258,7 +269,9 @@ class TorchEngine:
             cancelled = row.request.answer.done()
             if row.finish_reason is None and not cancelled:
                 continue
-            if not cancelled:
+            if cancelled:
+                self._storage.wipe(slot)  # what is not a number must not stay behind: 0 times NaN is NaN
+            else:
                 self._park(slot, row)
             last = self._rows.pop()
             if last is not row:
@@ -268,7 +281,9 @@ class TorchEngine:
     def _park(self, slot: int, row: _Row) -> None:
         assert row.finish_reason is not None
         kept = self._storage.take_out(slot, row.filled)
-        self._parked[row.request.prompt_ids + tuple(row.ids)] = _Parked(block=row.block, kept=kept, filled=row.filled)
+        conversation = row.request.prompt_ids + tuple(row.ids)
+        self._parked[conversation] = _Parked(block=row.block, kept=kept, filled=row.filled)
+        self._parked.move_to_end(conversation)  # a member of the group may have said the same before
         row.request.answer.set_result(
             Completion(
                 ids=tuple(row.ids),
@@ -289,19 +304,24 @@ class TorchEngine:
     # -- what is kept while nobody uses it -------------------------------------------------------------------------------
 
     def _trim(self) -> None:
-        """Drop idle conversations, then idle prompts, least recently used first, down to `max_idle_tokens`."""
-        running = {id(row.block) for row in self._rows} | {id(parked.block) for parked in self._parked.values()}
-        idle_blocks = [ids for ids, block in self._blocks.items() if id(block) not in running]
-        idle = sum(parked.filled for parked in self._parked.values()) + sum(len(ids) for ids in idle_blocks)
-        while idle > self._config.max_idle_tokens and self._parked:
-            idle -= self._parked.popitem(last=False)[1].filled
-        while idle > self._config.max_idle_tokens and idle_blocks:
-            ids = idle_blocks.pop(0)
-            del self._blocks[ids]
-            idle -= len(ids)
+        """Drop what nobody uses down to `max_idle_tokens`, least recently used first.
+
+        Prompts that no conversation continues go first; a conversation that is dropped sets its prompt free.
+        """
+        running = {id(row.block) for row in self._rows}
+        idle = sum(parked.filled for parked in self._parked.values())
+        idle += sum(len(block) for block in self._blocks.values() if id(block) not in running)
+        while idle > self._config.max_idle_tokens:
+            needed = running | {id(parked.block) for parked in self._parked.values()}
+            unused = next((ids for ids, block in self._blocks.items() if id(block) not in needed), None)
+            if unused is not None:
+                idle -= len(self._blocks.pop(unused))
+            else:
+                idle -= self._parked.popitem(last=False)[1].filled
 
     def _forget(self) -> None:
         """Keys and values belong to one policy version; when the weights change, all of them go."""
+        self._retire()  # rows that nobody waits for any more
         assert not self._rows, "the weights changed while replies were being sampled"
         self._blocks.clear()
         self._parked.clear()

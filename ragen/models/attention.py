@@ -160,6 +160,7 @@ class PackedView:
 
     def attend(self, layer: int, q_HLD: Tensor, k_KLD: Tensor, v_KLD: Tensor, scale: float, window: int | None) -> Tensor:
         if self._keep:
+            assert layer == len(self.kept), (layer, len(self.kept))
             self.kept.append(torch.stack([k_KLD, v_KLD]))
         P = self._prompt_length
         on_prompt = _causal(q_HLD[:, :P], k_KLD[:, :P], v_KLD[:, :P], scale, window)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,17 @@ class Policy:
         return self._causal_lm.config
 
     @property
+    def num_ids(self) -> int:
+        """Rows of the output layer: ids from 0 to num_ids - 1 can be read and sampled."""
+        return int(self.config.get_text_config().vocab_size)
+
+    @property
+    def max_positions(self) -> int | None:
+        """The longest sequence that the model is made for; None if it does not say."""
+        limit: int | None = getattr(self.config.get_text_config(), "max_position_embeddings", None)
+        return limit
+
+    @property
     def num_parameters(self) -> int:
         """Of the model itself, adapters left out."""
         return sum(p.numel() for name, p in self._causal_lm.named_parameters() if ".lora_" not in name)
@@ -102,24 +113,28 @@ class Policy:
     def check_forward(self) -> None:
         """Compare our flat forward pass with the model's own on a few tokens; raise ModelError if they differ.
 
-        This is what lets any architecture in: whatever a model does beside attention, its log-probs must come out the same.
+        This is what lets any architecture in: whatever a model does beside attention, its log-probs must come out the same. The
+        second half of the probe is laid out twice, so that a layer which mixes neighbours whatever the view says is found out.
         """
+        kind = type(self._causal_lm).__name__
         ids = torch.tensor(self.tokenizer(PROBE, add_special_tokens=False)["input_ids"], device=self.device)
-        half = len(ids) // 2
-        with torch.no_grad(), self._own_attention():
-            expected = self._causal_lm(input_ids=ids[None], use_cache=False).logits[0].float().softmax(-1)
-        with torch.no_grad():
-            view = PackedView(half, [len(ids) - half], device=self.device)
-            ours = self.logits(self.hidden(ids, torch.arange(len(ids), device=self.device), view)).softmax(-1)
-        gap = (ours - expected).abs().sum(-1).mean().item() / 2  # total variation, from 0 (equal) to 1
+        at = torch.arange(len(ids), device=self.device)
+        half, rest = len(ids) // 2, len(ids) - len(ids) // 2
+        with boundary(ModelError, f"{self.name}: {kind} does not run on RAGEN's attention"), torch.no_grad():
+            with self._own_attention():
+                expected = self._causal_lm(input_ids=ids[None], use_cache=False).logits[0].float().softmax(-1)
+            view = PackedView(half, [rest, rest], device=self.device)
+            hidden = self.hidden(torch.cat([ids, ids[half:]]), torch.cat([at, at[half:]]), view)
+            ours = self.logits(hidden).softmax(-1)
+        once, again = ours[: len(ids)], ours[len(ids) :]
+        gap = max(_variation(once, expected).mean().item(), _variation(once[half:], again).max().item())
         bound = 1e-4 if self.dtype == torch.float32 else 0.08  # bfloat16 alone gives about 0.02, a missing mask 0.16
         if not gap <= bound:
-            kind = type(self._causal_lm).__name__
             raise ModelError(f"{self.name}: {kind} gives other probabilities through RAGEN's attention (off by {gap:.2g})")
 
     @contextmanager
     def _own_attention(self) -> Iterator[None]:
-        self._causal_lm.set_attn_implementation("sdpa")
+        self._causal_lm.set_attn_implementation("eager")  # the one that every architecture has
         try:
             yield
         finally:
@@ -134,7 +149,11 @@ def load_policy(model: ModelConfig, *, checkpoint: Path | None = None, seed: int
     Raises ModelError if the model cannot be had or used.
     """
     start = resolve(model.name)
-    weights = checkpoint if checkpoint and not (checkpoint / ADAPTER_CONFIG).exists() else start
+    has_adapters = checkpoint is not None and (checkpoint / ADAPTER_CONFIG).exists()
+    if checkpoint is not None and has_adapters != (model.tuning == "lora"):
+        held = "LoRA adapters" if has_adapters else "full weights"
+        raise ModelError(f"{checkpoint} holds {held}, which model.tuning={model.tuning} cannot go on from")
+    weights = start if checkpoint is None or has_adapters else checkpoint
     tokenizer = load_tokenizer(weights)
     base = _load(weights, model).requires_grad_(model.tuning == "full")
     wrapped = base if model.tuning == "full" else _with_adapters(base, model, checkpoint, seed)
@@ -146,15 +165,26 @@ def load_policy(model: ModelConfig, *, checkpoint: Path | None = None, seed: int
 
 
 def _load(weights: Path, model: ModelConfig) -> PreTrainedModel:
-    with boundary(ModelError, f"loading {model.name}"), quiet():
-        loaded: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-            weights, dtype=choose_dtype(model), attn_implementation=IMPLEMENTATION, local_files_only=True
+    with boundary(ModelError, f"loading {model.name}"), quiet(), torch.random.fork_rng(devices=[]):
+        answer: Any = AutoModelForCausalLM.from_pretrained(
+            weights,
+            dtype=choose_dtype(model),
+            attn_implementation=IMPLEMENTATION,
+            local_files_only=True,
+            ignore_mismatched_sizes=True,  # they come back in the report
+            output_loading_info=True,
         )
+    loaded: PreTrainedModel = answer[0]
+    report: Mapping[str, Any] = answer[1]
+    # transformers fills what a file lacks with random numbers
+    lacking = sorted(report["missing_keys"]) + [f"{key} {list(has)}" for key, has, _ in sorted(report["mismatched_keys"])]
+    if lacking:
+        raise ModelError(f"{weights}: {len(lacking)} weights are missing or have the wrong shape, such as {lacking[0]}")
     return loaded
 
 
 def choose_dtype(model: ModelConfig) -> torch.dtype:
-    """float32 for full fine-tuning, since bfloat16 rounds small updates away; else bfloat16 where the processor has it natively."""
+    """float32 for full fine-tuning (bfloat16 rounds small updates away); else bfloat16 where the processor has it natively."""
     if model.dtype != "auto":
         return torch.bfloat16 if model.dtype == "bfloat16" else torch.float32
     if model.tuning == "full" or model.name == "tiny":
@@ -164,24 +194,26 @@ def choose_dtype(model: ModelConfig) -> torch.dtype:
 
 
 def _with_adapters(base: PreTrainedModel, model: ModelConfig, checkpoint: Path | None, seed: int) -> PeftModel:
-    if checkpoint is not None:
-        with boundary(ModelError, f"loading adapters from {checkpoint}"), warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)
-            return PeftModel.from_pretrained(base, str(checkpoint), is_trainable=True, autocast_adapter_dtype=True)
-    settings = LoraConfig(
-        r=model.lora_rank,
-        lora_alpha=model.lora_alpha,
-        lora_dropout=0.0,
-        target_modules=model.lora_targets,
-        task_type="CAUSAL_LM",
-    )
-    # peft draws from the global generator; nothing outside this block may notice
-    with (
-        torch.random.fork_rng(devices=[]),
-        boundary(ModelError, f"model.lora_targets={model.lora_targets}"),
-        warnings.catch_warnings(),
-    ):
+    where = f"model.lora_targets={model.lora_targets}" if checkpoint is None else f"loading adapters from {checkpoint}"
+    # peft draws first values from the global generator, also where a file replaces them; nothing outside may notice
+    with boundary(ModelError, where), torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # peft still reads a name that transformers has replaced
-        torch.manual_seed(seed)
+        warnings.filterwarnings("ignore", "fan_in_fan_out")  # it finds out by itself how GPT-2 lays its matrices
+        warnings.filterwarnings("error", "Found missing adapter keys")
+        if checkpoint is not None:
+            return PeftModel.from_pretrained(base, str(checkpoint), is_trainable=True, autocast_adapter_dtype=True)
+        torch.default_generator.manual_seed(seed)
+        settings = LoraConfig(
+            r=model.lora_rank,
+            lora_alpha=model.lora_alpha,
+            lora_dropout=0.0,
+            target_modules=model.lora_targets,
+            task_type="CAUSAL_LM",
+        )
         adapted: PeftModel = get_peft_model(base, settings, autocast_adapter_dtype=True)
     return adapted
+
+
+def _variation(p_LV: Tensor, q_LV: Tensor) -> Tensor:
+    """Total variation between distributions, per position: from 0 (equal) to 1."""
+    return (p_LV - q_LV).abs().sum(-1) / 2

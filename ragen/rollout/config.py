@@ -15,7 +15,7 @@ class SamplingConfig:
     temperature: float = 1.0  # > 0: a group of identical greedy replies has nothing to compare
     top_p: float = 1.0  # (0, 1]; 1 keeps every token
     top_k: int = 0  # 0 is off
-    max_new_tokens: int = 48  # per reply
+    max_new_tokens: int = 40  # per reply
 
     def check(self) -> None:
         """Raise ConfigError for a value out of range."""

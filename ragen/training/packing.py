@@ -39,16 +39,21 @@ class Pack:
         return len(self.target_M)
 
 
+def by_prompt(samples: Sequence[Sample]) -> list[list[Sample]]:
+    """The samples that start with the same prompt together, in order of first appearance."""
+    prompts: dict[bytes, list[Sample]] = {}
+    for sample in samples:
+        trajectory = sample.trajectory
+        prompts.setdefault(trajectory.ids[: trajectory.prompt_length].tobytes(), []).append(sample)
+    return list(prompts.values())
+
+
 def pack(samples: Sequence[Sample], *, max_tokens: int, device: torch.device | str) -> list[Pack]:
-    """Gather samples by prompt, in order of first appearance, into packs of at most `max_tokens` continuation tokens.
+    """Gather samples by prompt into packs of at most `max_tokens` continuation tokens.
 
     A sample that is longer by itself gets a pack of its own. Every sample has at least one trained token.
     """
-    by_prompt: dict[bytes, list[Sample]] = {}
-    for sample in samples:
-        trajectory = sample.trajectory
-        by_prompt.setdefault(trajectory.ids[: trajectory.prompt_length].tobytes(), []).append(sample)
-    return [_pack(part, device) for members in by_prompt.values() for part in _cut(members, max_tokens)]
+    return [_pack(part, device) for members in by_prompt(samples) for part in _cut(members, max_tokens)]
 
 
 def _cut(samples: list[Sample], max_tokens: int) -> Iterator[list[Sample]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from statistics import fmean, stdev
 
+from ragen.credit.advantages import all_equal
 from ragen.metrics import finite_only
 from ragen.records import EndReason, FinishReason, Group, Trajectory, Verdict
 
@@ -14,7 +15,7 @@ def rollout_metrics(groups: Sequence[Group], *, seconds: float) -> dict[str, flo
     scored = [t for group in groups for t in group.trajectories]
     failed = [t for group in groups for t in group.failed]
     turns = [turn for t in scored for turn in t.turns]
-    spreads = [stdev([t.return_ for t in g.trajectories]) for g in groups if len(g.trajectories) > 1]
+    returns = [[t.return_ for t in group.trajectories] for group in groups if len(group.trajectories) > 1]
     metrics: dict[str, float | None] = {
         "rollout/success": _mean(t.success for t in scored),
         "rollout/return": _mean(t.return_ for t in scored),
@@ -25,8 +26,8 @@ def rollout_metrics(groups: Sequence[Group], *, seconds: float) -> dict[str, flo
         "rollout/num_actions": _mean(t.num_actions for t in scored),
         "rollout/response_tokens": _mean(t.num_sampled for t in scored),
         "rollout/truncated_reply_frac": _mean(turn.finish_reason is FinishReason.LENGTH for turn in turns),
-        "rollout/group_return_std": _mean(spreads),
-        "rollout/zero_spread_frac": _mean(spread == 0 for spread in spreads),
+        "rollout/group_return_std": _mean(map(stdev, returns)),
+        "rollout/zero_spread_frac": _mean(map(all_equal, returns)),
         "rollout/failed_frac": len(failed) / max(1, len(scored) + len(failed)),
         "rollout/tokens_per_s": sum(t.num_sampled for t in scored + failed) / seconds,
     }

@@ -62,24 +62,28 @@ class Trainer:
             metrics = self.step(step)
             done = step + 1
             if self._due(self.config.save_every, done):
-                metrics |= self.save(done)
+                metrics |= self.save(done, metrics)
             metrics |= {"time/step_s": time.perf_counter() - started, "memory/peak_gib": peak_memory_gib()}
-            if self._due(self.config.eval_every, done):
-                metrics |= self.evaluate(done)
-            self.trackers.log(metrics, done)
-            self.display.step_line(done, self.config.steps, metrics)
-            self._check_skipped(metrics)
+            self.finish_step(done, metrics)
+
+    def finish_step(self, done: int, metrics: dict[str, float]) -> None:
+        """Evaluate where that is due, log the step and show it: what is left to do once a step is saved."""
+        if self._due(self.config.eval_every, done):
+            metrics |= self.evaluate(done)
+        self.trackers.log(metrics, done)
+        self.display.step_line(done, self.config.steps, metrics)
+        self._check_skipped()
 
     def step(self, step: int) -> dict[str, float]:
         """One rollout and its update; returns the metrics of both. Steps are counted from 0."""
         started = time.perf_counter()
         groups = self.roll_out(step)
         rollout_s = time.perf_counter() - started
-        metrics = rollout_metrics(groups, seconds=rollout_s)
         samples = make_samples(groups, estimator=self.estimator, divide=self.std_normalize)
-        if not samples:
-            raise TrainingError(f"step {step + 1}: nothing to train on: no trajectory holds a sampled token")
+        metrics = rollout_metrics(groups, seconds=rollout_s)
         self._record(step, groups, samples)
+        if not samples:
+            raise TrainingError(f"step {step + 1}: nothing to train on: {_why_nothing(groups)}")
         started = time.perf_counter()
         num_seen = 0
         with self.display.update_progress(len(samples) * self.learner.num_epochs) as show:
@@ -92,6 +96,7 @@ class Trainer:
             result = self.learner.update(samples, step=step, kl_groups=self.config.kl_groups, on_progress=progress)
         for culprit in result.culprits:
             self.display.message(f"step {step + 1}: an optimiser step was skipped, nothing changed: not finite: {culprit}")
+        self.num_skipped_in_row = self.num_skipped_in_row + 1 if result.culprits else 0
         return metrics | result.metrics | {"time/rollout_s": rollout_s, "time/update_s": time.perf_counter() - started}
 
     def roll_out(self, step: int) -> list[Group]:
@@ -108,10 +113,16 @@ class Trainer:
         with self.display.rollout_progress(sum(map(len, handles))) as show:
             return asyncio.run(collect(handles, self.make_context, self.engine, request, self.rollout, show))
 
-    def save(self, done: int) -> dict[str, float]:
-        """Write a checkpoint after `done` steps; returns how long that took."""
+    def save(self, done: int, metrics: Mapping[str, float]) -> dict[str, float]:
+        """Write a checkpoint after `done` steps; returns how long that took.
+
+        The metrics of the last step go with it: should the run be stopped before they are logged, resuming logs them.
+        """
         started = time.perf_counter()
+        if not all(bool(p.isfinite().all()) for p in self.learner.policy.trainable().values()):
+            raise TrainingError(f"step {done}: weights are not finite numbers and are not saved; the last checkpoint is intact")
         state = {
+            "metrics": dict(metrics),
             "environments": self.environments.state_dict(),
             "policy_version": self.learner.policy.version,
             "num_optimizer_steps": self.learner.num_optimizer_steps,
@@ -143,13 +154,19 @@ class Trainer:
         advantages = {sample.trajectory.key: sample.advantages for sample in samples}
         write_rollout(self.folder / ROLLOUTS / f"step-{step + 1:06d}.parquet", groups, advantages)
 
-    def _check_skipped(self, metrics: Mapping[str, float]) -> None:
-        self.num_skipped_in_row = self.num_skipped_in_row + 1 if metrics["update/skipped"] else 0
+    def _check_skipped(self) -> None:
         if self.num_skipped_in_row >= self.config.max_skipped_updates:
             raise TrainingError(
                 f"{self.num_skipped_in_row} steps in a row had a loss or gradient that is not finite; the last checkpoint is "
                 "intact. A smaller optimizer.lr or model.dtype=float32 may help"
             )
+
+
+def _why_nothing(groups: list[Group]) -> str:
+    failed = [trajectory for group in groups for trajectory in group.failed]
+    if failed and not any(group.trajectories for group in groups):
+        return f"all {len(failed)} trajectories failed, the first: {failed[0].error}"
+    return "no trajectory holds a sampled token"
 
 
 def peak_memory_gib() -> float:

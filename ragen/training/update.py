@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -19,7 +19,7 @@ from ragen.models.policy import Policy
 from ragen.records import Sample
 from ragen.training.checkpoint import load_optimizer_tensors, optimizer_tensors
 from ragen.training.config import OptimizerConfig
-from ragen.training.packing import Pack, pack
+from ragen.training.packing import Pack, by_prompt, pack
 
 MAX_PACK_TOKENS = 4096  # continuation tokens in one forward pass
 LOSS_CHUNK = 1024  # trained tokens whose scores over the vocabulary exist at the same time
@@ -34,35 +34,59 @@ class UpdateResult:
     culprits: list[str] = field(default_factory=list)
 
 
-@dataclass
-class _Sums:
-    """Running sums over the trained tokens of an update; `first` holds those of the first epoch's untouched policy."""
+@dataclass(frozen=True, kw_only=True)
+class _Pass:
+    """Sums and maxima over the trained tokens of one pack."""
 
-    tokens: int = 0
-    policy_loss: float = 0.0
-    entropy: float = 0.0
-    kl_loss: float = 0.0
-    ratio: float = 0.0
-    ratio_max: float = 0.0
-    clipped_low: float = 0.0
-    clipped_high: float = 0.0
-    gap: float = 0.0
-    gap_max: float = 0.0
-    gap_tokens: int = 0
+    tokens: int
+    policy_loss: float
+    entropy: float
+    kl_loss: float
+    ratio: float
+    ratio_max: float
+    clipped_low: float
+    clipped_high: float
+    gap: float
+    gap_max: float
+
+
+@dataclass(kw_only=True)
+class _Record:
+    """What was optimised in one update. Skipped optimiser steps leave no trace here."""
+
+    passes: list[_Pass] = field(default_factory=list)
+    untouched: list[_Pass] = field(default_factory=list)  # those before the first optimiser step: engine against learner
     grad_norms: list[float] = field(default_factory=list)
+
+    def mean(self, name: str) -> float:
+        """Of a sum per trained token."""
+        return float(sum(getattr(p, name) for p in self.passes)) / sum(p.tokens for p in self.passes)
 
 
 class Learner:
-    """Owns the optimiser. The policy's log-probs are taken at the temperature the rollout was sampled with."""
+    """Owns the optimiser. The policy's log-probs are taken at the temperature the rollout was sampled with.
+
+    `truncated`: the rollout was sampled with top-p or top-k. The engine's log-probs are then those of a cut distribution, all
+    larger than the policy's own, and ratios against them would start near top_p instead of 1. So the update begins by taking
+    the old log-probs from the policy itself.
+    """
 
     def __init__(
-        self, policy: Policy, algorithm: AlgorithmConfig, optimizer: OptimizerConfig, *, temperature: float, run_seed: int
+        self,
+        policy: Policy,
+        algorithm: AlgorithmConfig,
+        optimizer: OptimizerConfig,
+        *,
+        temperature: float,
+        run_seed: int,
+        truncated: bool = False,
     ) -> None:
         self.policy = policy
         self._algorithm = algorithm
         self._settings = optimizer
         self._temperature = temperature
         self._run_seed = run_seed
+        self._truncated = truncated
         self._parameters = policy.trainable()
         self._optimizer = torch.optim.AdamW(
             self._parameters.values(),
@@ -85,18 +109,22 @@ class Learner:
         An optimiser step whose loss or gradient is not finite changes nothing: neither weights, optimiser state nor version.
         """
         started = time.perf_counter()
-        sums, culprits, applied = _Sums(), [], 0
+        record, culprits = _Record(), []
         kl_start = self._kl_to_start(samples, kl_groups)
+        if self._truncated:
+            samples = self._rescored(samples)
         for epoch in range(self._algorithm.num_epochs):
             for minibatch in self._minibatches(samples, step, epoch):
-                culprit = self._optimizer_step(minibatch, sums, first_pass=applied == 0, on_progress=on_progress)
+                culprit = self._optimizer_step(minibatch, record, on_progress)
                 if culprit:
                     culprits.append(culprit)
-                else:
-                    applied += 1
-        metrics = self._metrics(sums, samples, time.perf_counter() - started)
-        metrics |= {"update/kl_start": kl_start, "update/skipped": float(len(culprits))}
-        return UpdateResult(metrics=finite_only(metrics), num_applied=applied, culprits=culprits)
+        metrics: dict[str, float | None] = {
+            **self._metrics(record, time.perf_counter() - started),
+            "update/kl_start": kl_start,
+            "update/skipped": float(len(culprits)),
+            "update/advantage_std": _advantages(samples).std(correction=0).item(),
+        }
+        return UpdateResult(metrics=finite_only(metrics), num_applied=len(record.grad_norms), culprits=culprits)
 
     def optimizer_state(self) -> dict[str, Tensor]:
         """The optimiser's tensors by parameter name."""
@@ -108,35 +136,35 @@ class Learner:
 
     def _minibatches(self, samples: Sequence[Sample], step: int, epoch: int) -> list[list[Sample]]:
         """Cut the samples into near-equal parts, whole prompts together as far as that goes, in an order of the run's seed."""
-        prompts: dict[bytes, list[Sample]] = {}
-        for sample in samples:
-            prompts.setdefault(sample.trajectory.ids[: sample.trajectory.prompt_length].tobytes(), []).append(sample)
+        prompts = by_prompt(samples)
         order = np.random.default_rng((self._run_seed, step, epoch)).permutation(len(prompts))
-        units = list(prompts.values())
-        ordered = [sample for unit in order for sample in units[unit]]
+        ordered = [sample for place in order for sample in prompts[place]]
         bounds = np.linspace(0, len(ordered), self._algorithm.num_minibatches + 1).round().astype(int)
         parts = [ordered[a:b] for a, b in pairwise(bounds)]
         return [part for part in parts if part]
 
-    def _optimizer_step(
-        self, samples: list[Sample], sums: _Sums, *, first_pass: bool, on_progress: Callable[[int], None] | None
-    ) -> str:
+    def _optimizer_step(self, samples: list[Sample], record: _Record, on_progress: Callable[[int], None] | None) -> str:
         """Take one optimiser step; return the names of the samples at fault if it had to be skipped, else an empty string."""
         self._optimizer.zero_grad(set_to_none=True)
         packs = pack(samples, max_tokens=MAX_PACK_TOKENS, device=self.policy.device)
         denominator = sum(p.num_trained for p in packs)
+        passes = []
         for part in packs:
-            culprit = self._backward(part, denominator, sums, first_pass=first_pass)
-            if culprit:
+            done = self._backward(part, denominator)
+            if isinstance(done, str):
                 self._optimizer.zero_grad(set_to_none=True)
-                return culprit
+                return done
+            passes.append(done)
             if on_progress is not None:
                 on_progress(len(part.samples))
         norm = torch.nn.utils.clip_grad_norm_(self._parameters.values(), self._settings.grad_clip).item()
         if not math.isfinite(norm):
             self._optimizer.zero_grad(set_to_none=True)
             return f"gradient norm {norm} over {_names(samples)}"
-        sums.grad_norms.append(norm)
+        if not record.grad_norms:
+            record.untouched = passes
+        record.passes += passes
+        record.grad_norms.append(norm)
         self._set_learning_rate()
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
@@ -144,17 +172,16 @@ class Learner:
         self.policy.version += 1
         return ""
 
-    def _backward(self, part: Pack, denominator: int, sums: _Sums, *, first_pass: bool) -> str:
-        """Add the gradient of one pack; return what is not finite, if anything."""
+    def _backward(self, part: Pack, denominator: int) -> _Pass | str:
+        """Add the gradient of one pack; return what it was made of, or the name of what is not finite."""
         algorithm = self._algorithm
         new_M, entropy_M = self.score(part)
         clip = {"clip_low": algorithm.clip_low, "clip_high": algorithm.clip_high}
         policy_M = clipped_surrogate(new_M, part.old_logprob_M, part.advantage_M, **clip)
-        loss_M = policy_M - algorithm.entropy_coef * entropy_M
+        kl_M = torch.zeros_like(new_M)
         if algorithm.kl_coef:
             kl_M = kl_estimate(new_M, self._reference_logprobs(part), estimator=algorithm.kl_estimator)
-            loss_M = loss_M + algorithm.kl_coef * kl_M
-            sums.kl_loss += kl_M.sum().item()
+        loss_M = policy_M - algorithm.entropy_coef * entropy_M + algorithm.kl_coef * kl_M
         if not bool(loss_M.isfinite().all()):
             at_fault = part.sample_M[~loss_M.isfinite()].unique().tolist()
             return f"loss of {_names([part.samples[i] for i in at_fault])}"
@@ -162,83 +189,98 @@ class Learner:
         if not all(bool(p.grad.isfinite().all()) for p in self._parameters.values() if p.grad is not None):
             return f"gradient of {_names(part.samples)}"
         with torch.no_grad():
-            _add(sums, part, new_M, policy_M, entropy_M, clip, first_pass=first_pass)
-        return ""
+            ratio_M = log_ratio(new_M, part.old_logprob_M).exp()
+            low_M, high_M = clipped_where(new_M, part.old_logprob_M, part.advantage_M, **clip)
+            gap_M = (new_M - part.old_logprob_M).abs()
+            return _Pass(
+                tokens=part.num_trained,
+                policy_loss=policy_M.sum().item(),
+                entropy=entropy_M.sum().item(),
+                kl_loss=kl_M.sum().item(),
+                ratio=ratio_M.sum().item(),
+                ratio_max=ratio_M.max().item(),
+                clipped_low=low_M.sum().item(),
+                clipped_high=high_M.sum().item(),
+                gap=gap_M.sum().item(),
+                gap_max=gap_M.max().item(),
+            )
 
     def score(self, part: Pack) -> tuple[Tensor, Tensor]:
-        """Log-prob of every trained token and entropy of its distribution, both [M] in float32.
-
-        Only the positions that predict a trained token go through the output layer, LOSS_CHUNK at a time.
-        """
-        hidden_LD = self.policy.hidden(part.ids_L, part.positions_L, part.view())
-        logprobs, entropies = [], []
-        for rows_C, target_C in zip(part.predictor_M.split(LOSS_CHUNK), part.target_M.split(LOSS_CHUNK), strict=True):
-            log_softmax_CV = (self.policy.logits(hidden_LD[rows_C]) / self._temperature).log_softmax(-1)
-            logprobs.append(log_softmax_CV.gather(1, target_C[:, None])[:, 0])
-            entropies.append(entropy(log_softmax_CV))
-        return torch.cat(logprobs), torch.cat(entropies)
+        """Log-prob of every trained token and entropy of its distribution, both [M] in float32."""
+        return _score(self.policy, part, self._temperature)
 
     @torch.no_grad()
     def _reference_logprobs(self, part: Pack) -> Tensor:
         with self.policy.reference() as reference:
-            hidden_LD = reference.hidden(part.ids_L, part.positions_L, part.view())
-            logits_MV = reference.logits(hidden_LD[part.predictor_M]) / self._temperature
-            return logits_MV.log_softmax(-1).gather(1, part.target_M[:, None])[:, 0]
+            return _score(reference, part, self._temperature)[0]
 
     @torch.no_grad()
-    def _kl_to_start(self, samples: Sequence[Sample], num_groups: int) -> float | None:
-        """k3 estimate of KL(policy || start policy) per token, over the first `num_groups` prompts of the rollout."""
-        packs = pack(samples, max_tokens=MAX_PACK_TOKENS, device=self.policy.device)[:num_groups]
+    def _kl_to_start(self, samples: Sequence[Sample], num_prompts: int) -> float | None:
+        """k3 estimate of KL(policy || start policy) per token, over the first `num_prompts` prompts of the rollout."""
+        measured = [sample for members in by_prompt(samples)[:num_prompts] for sample in members]
+        packs = pack(measured, max_tokens=MAX_PACK_TOKENS, device=self.policy.device)
         if not packs:
             return None
         terms = [kl_estimate(self.score(part)[0], self._reference_logprobs(part), estimator="k3") for part in packs]
         return torch.cat(terms).mean().item()
+
+    @torch.no_grad()
+    def _rescored(self, samples: Sequence[Sample]) -> list[Sample]:
+        """The samples with the policy's own log-probs in place of the engine's, prompt after prompt."""
+        rescored = []
+        for part in pack(samples, max_tokens=MAX_PACK_TOKENS, device=self.policy.device):
+            own_M, sample_M = self.score(part)[0].cpu().numpy(), part.sample_M.cpu().numpy()
+            for index, sample in enumerate(part.samples):
+                logprobs = sample.trajectory.logprobs.copy()
+                logprobs[sample.trajectory.mask] = own_M[sample_M == index]
+                rescored.append(replace(sample, trajectory=replace(sample.trajectory, logprobs=logprobs)))
+        return rescored
 
     def _set_learning_rate(self) -> None:
         share = min(1.0, (self.num_optimizer_steps + 1) / max(1, self._settings.warmup_steps))
         for group in self._optimizer.param_groups:
             group["lr"] = self._settings.lr * share
 
-    def _metrics(self, sums: _Sums, samples: Sequence[Sample], seconds: float) -> dict[str, float | None]:
-        tokens = max(1, sums.tokens)
-        policy_loss, mean_entropy = sums.policy_loss / tokens, sums.entropy / tokens
-        kl_loss = sums.kl_loss / tokens
+    def _metrics(self, record: _Record, seconds: float) -> dict[str, float]:
+        passes, untouched, norms = record.passes, record.untouched, record.grad_norms
+        if not passes:
+            return {"update/tokens": 0.0}
+        tokens = sum(p.tokens for p in passes)
         algorithm = self._algorithm
-        return {
-            "update/loss": policy_loss - algorithm.entropy_coef * mean_entropy + algorithm.kl_coef * kl_loss,
-            "update/policy_loss": policy_loss,
-            "update/entropy": mean_entropy,
-            "update/ratio_mean": sums.ratio / tokens,
-            "update/ratio_max": sums.ratio_max,
-            "update/clip_low_frac": sums.clipped_low / tokens,
-            "update/clip_high_frac": sums.clipped_high / tokens,
-            "update/engine_gap_mean": sums.gap / sums.gap_tokens if sums.gap_tokens else None,
-            "update/engine_gap_max": sums.gap_max if sums.gap_tokens else None,
-            "update/grad_norm": sum(sums.grad_norms) / len(sums.grad_norms) if sums.grad_norms else None,
+        regularizer = algorithm.kl_coef * record.mean("kl_loss") - algorithm.entropy_coef * record.mean("entropy")
+        metrics = {
+            "update/loss": record.mean("policy_loss") + regularizer,
+            "update/policy_loss": record.mean("policy_loss"),
+            "update/entropy": record.mean("entropy"),
+            "update/ratio_mean": record.mean("ratio"),
+            "update/ratio_max": max(p.ratio_max for p in passes),
+            "update/clip_low_frac": record.mean("clipped_low"),
+            "update/clip_high_frac": record.mean("clipped_high"),
+            "update/grad_norm": sum(norms) / len(norms),
             "update/learning_rate": self._optimizer.param_groups[0]["lr"],
-            "update/tokens": float(sums.tokens),
-            "update/advantage_std": float(np.std([s.advantages[-1] for s in samples])),
-            "update/tokens_per_s": sums.tokens / seconds,
+            "update/tokens": float(tokens),
+            "update/tokens_per_s": tokens / seconds,
         }
+        if not self._truncated:  # else the engine's log-probs are not of the learner's distribution
+            metrics["update/engine_gap_mean"] = sum(p.gap for p in untouched) / sum(p.tokens for p in untouched)
+            metrics["update/engine_gap_max"] = max(p.gap_max for p in untouched)
+        return metrics
 
 
-def _add(
-    sums: _Sums, part: Pack, new_M: Tensor, policy_M: Tensor, entropy_M: Tensor, clip: dict[str, float], *, first_pass: bool
-) -> None:
-    ratio_M = log_ratio(new_M, part.old_logprob_M).exp()
-    low_M, high_M = clipped_where(new_M, part.old_logprob_M, part.advantage_M, **clip)
-    sums.tokens += part.num_trained
-    sums.policy_loss += policy_M.sum().item()
-    sums.entropy += entropy_M.sum().item()
-    sums.ratio += ratio_M.sum().item()
-    sums.ratio_max = max(sums.ratio_max, ratio_M.max().item())
-    sums.clipped_low += low_M.sum().item()
-    sums.clipped_high += high_M.sum().item()
-    if first_pass:  # nothing has moved yet: what differs is the engine against the learner
-        gap_M = (new_M - part.old_logprob_M).abs()
-        sums.gap += gap_M.sum().item()
-        sums.gap_max = max(sums.gap_max, gap_M.max().item())
-        sums.gap_tokens += part.num_trained
+def _score(policy: Policy, part: Pack, temperature: float) -> tuple[Tensor, Tensor]:
+    """Only the positions that predict a trained token go through the output layer, LOSS_CHUNK at a time."""
+    hidden_LD = policy.hidden(part.ids_L, part.positions_L, part.view())
+    logprobs, entropies = [], []
+    for rows_C, target_C in zip(part.predictor_M.split(LOSS_CHUNK), part.target_M.split(LOSS_CHUNK), strict=True):
+        log_softmax_CV = (policy.logits(hidden_LD[rows_C]) / temperature).log_softmax(-1)
+        logprobs.append(log_softmax_CV.gather(1, target_C[:, None])[:, 0])
+        entropies.append(entropy(log_softmax_CV))
+    return torch.cat(logprobs), torch.cat(entropies)
+
+
+def _advantages(samples: Sequence[Sample]) -> Tensor:
+    """One number per sample: the advantage of its first sampled token."""
+    return torch.tensor([s.advantages[s.trajectory.prompt_length] for s in samples], dtype=torch.float64)
 
 
 def _names(samples: Sequence[Sample]) -> str:

@@ -1,0 +1,84 @@
+"""Whole training runs of a model of a few thousand parameters: a second each, and how two of them compare."""
+
+from __future__ import annotations
+
+import io
+import json
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from rich.console import Console
+
+from ragen import run as module
+from ragen.config.load import load
+from ragen.config.schema import Config
+from ragen.rollout.recorder import Recorded, read_rollout
+from ragen.run import RunSummary
+from ragen.training.checkpoint import MANIFEST
+from tests.support.models import tiny_llama
+
+# Twelve trajectories a step in three groups, eight tokens a reply.
+SMALL = (
+    "name=run",
+    "environments.bandit.num_groups=3",
+    "rollout.group_size=4",
+    "rollout.sampling.max_new_tokens=8",
+    "evaluation.num_episodes=5",
+    "tracking.backends=[]",
+    "trainer.steps=2",
+    "trainer.save_every=1",
+)
+
+
+def small_config(folder: Path, *overrides: str, model: Path | str = "") -> Config:
+    """The recipe bandit_tiny at its smallest, writing into `folder`; `model` is the two-layer Llama unless given."""
+    return load("bandit_tiny", [*SMALL, f"model.name={model or tiny_llama()}", f"output_dir={folder}", *overrides])
+
+
+def corridor_config(folder: Path, *overrides: str, model: Path | str = "") -> Config:
+    """The same on the corridor, two turns an episode, with its switches below environments.bandit.options."""
+    limits = ["environments.bandit.name=corridor", "environments.bandit.max_turns=2", "environments.bandit.max_actions=4"]
+    return small_config(folder, *limits, *overrides, model=model)
+
+
+def run(config: Config, *, resume: bool = False, picture: bool = False) -> tuple[RunSummary, str]:
+    """Train; the summary and what a person saw. The learning curve takes as long to draw as such a run, so few tests want it."""
+    console = Console(file=io.StringIO(), width=140, force_terminal=False)
+    with nullcontext() if picture else mock.patch.object(module, "draw_learning_curve"):
+        summary = module.train(config, console=console, resume=resume)
+    return summary, console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def metrics_of(folder: Path) -> list[dict[str, float]]:
+    """The rows of metrics.jsonl, as JSON that refuses NaN, without what no two runs share: seconds and memory."""
+
+    def refuse(name: str) -> float:
+        raise ValueError(f"{name} is logged")
+
+    rows = [json.loads(line, parse_constant=refuse) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    timed = ("time/", "memory/")
+    return [{k: v for k, v in row.items() if not k.startswith(timed) and not k.endswith("/tokens_per_s")} for row in rows]
+
+
+def weights_of(folder: Path, step: int) -> dict[str, str]:
+    """Checksums of the weights and of the optimiser state in a checkpoint."""
+    manifest = json.loads((folder / "checkpoints" / f"step-{step:06d}" / MANIFEST).read_text())
+    return {name: entry["sha256"] for name, entry in manifest["files"].items() if name.endswith(".safetensors")}
+
+
+def rollouts_of(folder: Path) -> dict[str, list[Recorded]]:
+    """Every recorded trajectory by file name."""
+    return {path.name: read_rollout(path) for path in sorted((folder / "rollouts").iterdir())}
+
+
+def same_rollouts(a: list[Recorded], b: list[Recorded]) -> bool:
+    """Equal in every field, arrays bit for bit."""
+
+    def plain(row: Recorded) -> Any:
+        arrays = [row.trajectory.ids, row.trajectory.mask, row.trajectory.logprobs, row.advantages]
+        fields = {k: v for k, v in vars(row.trajectory).items() if k not in ("ids", "mask", "logprobs")}
+        return fields, [None if array is None else array.tobytes() for array in arrays]
+
+    return [plain(row) for row in a] == [plain(row) for row in b]

@@ -1,0 +1,190 @@
+"""The loop by itself, on stand-ins for the parts; whole runs are in tests/test_run.py."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from ragen.errors import TrainingError
+from ragen.records import EndReason, Group
+from ragen.rollout.config import RolloutConfig, SamplingConfig
+from ragen.rollout.recorder import read_rollout
+from ragen.training import trainer as module
+from ragen.training.config import TrainerConfig
+from ragen.training.display import Display
+from ragen.training.trackers import RunInfo, Trackers, TrackingConfig, read_metrics
+from ragen.training.trainer import Trainer, peak_memory_gib
+from ragen.training.update import UpdateResult
+from tests.support.episodes import corridor, manager
+from tests.support.learners import small_policy
+from tests.support.samples import make_group
+
+
+class StandInEngine:
+    """Counts how often its caches are dropped."""
+
+    num_resets = 0
+
+    def reset(self) -> None:
+        self.num_resets += 1
+
+
+class StandInLearner:
+    """Remembers what it was given; one culprit in the steps listed in `bad`."""
+
+    num_epochs = 2
+    num_optimizer_steps = 5
+
+    def __init__(self, bad: Sequence[int] = ()) -> None:
+        self.policy = small_policy()
+        self.bad = bad
+        self.updates: list[tuple[int, int, list[float]]] = []
+
+    def update(self, samples: Any, *, step: int, kl_groups: int, on_progress: Any) -> UpdateResult:
+        self.updates.append((step, kl_groups, [float(s.advantages[0]) for s in samples]))
+        for _ in range(self.num_epochs):
+            on_progress(len(samples))
+        culprits = ["loss of somebody"] if step in self.bad else []
+        return UpdateResult(metrics={"update/skipped": float(len(culprits))}, num_applied=1, culprits=culprits)
+
+    def optimizer_state(self) -> dict[str, Any]:
+        return {}
+
+
+class Parts:
+    """A trainer on stand-ins, and what it did: saves, evaluations and requests, in order."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, *, bad: Sequence[int] = (), **config: Any) -> None:
+        self.engine, self.learner = StandInEngine(), StandInLearner(bad)
+        self.saved: list[int] = []
+        self.evaluated: list[int] = []
+        self.requests: list[Any] = []
+        self.seen = io.StringIO()
+        self.groups = [make_group(1.0, 0.0)]
+        display = Display(Console(file=self.seen, width=140))
+        trackers = Trackers(TrackingConfig(backends=[]), warn=print)
+        trackers.start(RunInfo(folder=folder, name="run", config={}, resumed_step=None))
+        monkeypatch.setattr(module, "save_checkpoint", lambda root, done, **rest: self.saved.append(done))
+        monkeypatch.setattr(module, "collect", self.collect)
+        self.trainer = Trainer(
+            folder=folder,
+            config=TrainerConfig(**config),
+            rollout=RolloutConfig(sampling=SamplingConfig(temperature=0.7, top_p=0.9, top_k=5, max_new_tokens=3)),
+            estimator="grpo",
+            std_normalize=False,
+            learner=cast(Any, self.learner),
+            engine=cast(Any, self.engine),
+            environments=manager(corridor=corridor()),
+            make_context=cast(Any, None),
+            evaluate=self.evaluate,
+            trackers=trackers,
+            display=display,
+        )
+
+    async def collect(self, handles: Any, make_context: Any, engine: Any, request: Any, config: Any, show: Any) -> list[Group]:
+        assert engine.num_resets == len(self.requests) + 1
+        self.requests.append(request)
+        return self.groups
+
+    def evaluate(self, done: int) -> Mapping[str, float]:
+        self.evaluated.append(done)
+        return {"eval/corridor/success": done / 10}
+
+
+def test_saving_and_evaluating_come_when_they_are_due_and_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bug-log row 78: the last step always."""
+    parts = Parts(tmp_path, monkeypatch, steps=7, save_every=3, eval_every=2)
+    parts.trainer.run()
+    assert (parts.saved, parts.evaluated) == ([3, 6, 7], [2, 4, 6, 7])
+    rows = read_metrics(tmp_path)
+    assert [row["step"] for row in rows] == [1, 2, 3, 4, 5, 6, 7]
+    assert [row["step"] for row in rows if "time/checkpoint_s" in row] == parts.saved
+    assert [row["step"] for row in rows if "eval/corridor/success" in row] == parts.evaluated
+    assert parts.trainer.num_done == 7
+
+
+def test_without_an_interval_evaluation_comes_at_the_end_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = Parts(tmp_path, monkeypatch, steps=3, save_every=9, eval_every=0)
+    parts.trainer.run()
+    assert (parts.saved, parts.evaluated) == ([3], [3])
+
+
+def test_the_caches_are_dropped_before_every_rollout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a resumed run starts its rollout from what an unbroken one starts from (invariant I5)."""
+    parts = Parts(tmp_path, monkeypatch, steps=2)
+    parts.trainer.run()
+    assert parts.engine.num_resets == 2
+    for request in parts.requests:
+        assert (request.temperature, request.top_p, request.top_k, request.max_new_tokens) == (0.7, 0.9, 5, 3)  # row 48
+
+
+def test_an_update_gets_the_step_and_what_credit_made_of_the_rollout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = Parts(tmp_path, monkeypatch, steps=2, kl_groups=3)
+    parts.trainer.run()
+    assert parts.learner.updates == [(0, 3, [0.5, -0.5]), (1, 3, [0.5, -0.5])]
+    recorded = read_rollout(tmp_path / "rollouts" / "step-000002.parquet")
+    assert [None if r.advantages is None else r.advantages.tolist() for r in recorded] == [[0.5, 0.5], [-0.5, -0.5]]
+
+
+def test_a_run_goes_on_at_its_position(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = Parts(tmp_path, monkeypatch, steps=4)
+    parts.trainer.environments.load_state_dict({"next_step": 3, "run_seed": 0})
+    parts.trainer.run()
+    assert [step for step, _, _ in parts.learner.updates] == [3]
+    parts.trainer.run()
+    assert len(parts.learner.updates) == 1
+
+
+@pytest.mark.parametrize(("bad", "done"), [([0, 1], None), ([0, 1, 3, 4], None), ([1, 2, 3], 4), ([0, 2, 3, 4], 5)])
+def test_skipped_updates_stop_the_run_only_in_a_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bad: list[int], done: int | None
+) -> None:
+    """Bug-log row 64: counted, named, and what comes between is enough to go on."""
+    parts = Parts(tmp_path, monkeypatch, bad=bad, steps=6, max_skipped_updates=3)
+    if done is None:
+        parts.trainer.run()
+    else:
+        with pytest.raises(TrainingError, match="3 steps in a row"):
+            parts.trainer.run()
+    assert [row["step"] for row in read_metrics(tmp_path)] == list(range(1, (done or 6) + 1))
+    assert parts.seen.getvalue().count("nothing changed: not finite: loss of somebody") == len(bad)
+
+
+def test_a_rollout_of_failures_alone_is_recorded_and_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = Parts(tmp_path, monkeypatch)
+    parts.groups = [make_group(failed=[EndReason.TIMEOUT])]
+    with pytest.raises(TrainingError, match=r"step 1: nothing to train on: all 1 trajectories failed, the first: "):
+        parts.trainer.run()
+    assert len(read_rollout(tmp_path / "rollouts" / "step-000001.parquet")) == 1
+    assert parts.learner.updates == []
+
+
+def test_a_rollout_without_a_sampled_token_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bug-log rows 14 and 97: the real cause."""
+    parts = Parts(tmp_path, monkeypatch)
+    (trajectory,) = make_group(0.0).trajectories
+    silent = type(trajectory)(**{**vars(trajectory), "mask": np.zeros_like(trajectory.mask)})
+    parts.groups = [Group(trajectories=(silent,))]
+    with pytest.raises(TrainingError, match="no trajectory holds a sampled token"):
+        parts.trainer.run()
+
+
+def test_a_return_that_is_no_number_stops_the_run_with_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bug-log row 19."""
+    parts = Parts(tmp_path, monkeypatch)
+    parts.groups = [make_group(1.0, math.nan)]
+    with pytest.raises(TrainingError, match="return nan of corridor group 0 member 1"):
+        parts.trainer.run()
+    assert parts.learner.updates == []
+
+
+def test_memory_is_told_in_gib() -> None:
+    """This process has torch loaded: more than 0.1 and, for a test, less than 64."""
+    assert 0.1 < peak_memory_gib() < 64

@@ -1,4 +1,4 @@
-"""The command line: the only place that wires parts together. Heavy packages are imported by the command that needs them."""
+"""The command line: arguments in, tables or JSON out. Heavy packages are imported by the command that needs them."""
 
 from __future__ import annotations
 

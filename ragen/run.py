@@ -11,8 +11,10 @@ The same function serves the command line and Python:
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -79,9 +81,14 @@ def train(config: Config, *, resume: bool = False, console: Console | None = Non
     Everything that can be refused is refused before the model loads. `recipe` is what the person typed, for the closing hints.
     Raises the RagenErrors of the parts, and NothingToDo when a resumed run has no step left.
     """
-    started = time.monotonic()
     check(config)
     display = Display(console)
+    with _warnings_on(display):
+        return _train(config, resume, display, recipe or config.name)
+
+
+def _train(config: Config, resume: bool, display: Display, recipe: str) -> RunSummary:
+    started = time.monotonic()
     trackers = Trackers(config.tracking, warn=display.message)
     folder, checkpoint = _open_folder(config, resume, display)
     display.open_log(folder / LOG)
@@ -112,10 +119,23 @@ def train(config: Config, *, resume: bool = False, console: Console | None = Non
             before=_result_at(folder, 0),
             after=after,
         )
-        _report(summary, config, display, recipe or config.name)
+        _report(summary, config, display, recipe)
         return summary
     finally:
         display.close_log()
+
+
+@contextmanager
+def _warnings_on(display: Display) -> Iterator[None]:
+    """Show what parts of the package warn of between the progress bars, and keep it in the run's log."""
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: display.message(record.getMessage(), style="yellow")  # type: ignore[method-assign]
+    logger = logging.getLogger("ragen")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 def _open_folder(config: Config, resume: bool, display: Display) -> tuple[Path, Checkpoint | None]:

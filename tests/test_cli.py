@@ -120,7 +120,7 @@ def test_help_of_train_lists_recipes_groups_and_every_key(run: Run) -> None:
     for expected in (
         "bandit",
         "bandit_tiny",
-        "algorithm=arpo|brpo|grpo",
+        "algorithm=arpo|brpo|grpo|grpo_mean",
         "trainer.steps=16",
         "rollout.context.action_separator=||",
     ):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import signal
 import subprocess
 import sys
@@ -383,6 +384,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(finished: Path) 
     weights = finished / "checkpoints" / "step-000002" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
     _, seen = run(small_config(finished.parent), resume=True)
+    assert re.search(r"step-000002 passed over: model\.safetensors has \d+ bytes instead of \d+", " ".join(seen.split()))
     assert "from step-000001" in seen
     assert (metrics_of(finished), weights_of(finished, 2)) == expected
 
@@ -470,7 +472,9 @@ def test_some_failures_are_left_out_counted_and_recorded(tmp_path: Path) -> None
     config = corridor_config(
         tmp_path, *ARPO, BROKEN + "raise_in_reset=true", BROKEN + "raise_frac=0.3", "rollout.max_failed_frac=0.9"
     )
-    summary, _ = run(config)
+    summary, seen = run(config)
+    for text in (seen, (summary.folder / "log.txt").read_text()):
+        assert re.search(r"\d+ of 12 trajectories failed and are left out; the first: environment 'bandit'", text)
     for row, recorded in zip(metrics_of(summary.folder)[1:], rollouts_of(summary.folder).values(), strict=True):
         failed = [r for r in recorded if r.trajectory.end_reason is EndReason.ENVIRONMENT_ERROR]
         assert 0 < len(failed) < 12 == len(recorded)

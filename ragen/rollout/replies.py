@@ -13,7 +13,9 @@ THINK, THINK_END = "<think>", "</think>"
 ANSWER, ANSWER_END = "<answer>", "</answer>"
 # Anything that reads as a tag, also misspelt: only the exact spelling counts as one, and no other may stand anywhere.
 _TAG_LIKE = re.compile(r"<\s*/?\s*(?:think|answer)\s*>", re.IGNORECASE)
-_EXAMPLE_THOUGHTS = ("I guess which choice is better.", "I compare the choices.")
+# One thought for every example: a small model copies, and a thought that stands beside one answer only would bring that answer
+# along. The choice would follow the order in which the actions are named, whatever they are called.
+_EXAMPLE_THOUGHT = "I guess which choice is better."
 _MAX_QUOTED, _MAX_QUOTED_NAMES = 40, 3  # characters and number of a model's own words shown back to it
 
 
@@ -135,8 +137,8 @@ class ReplyFormat:
 
     def _examples(self, names: Sequence[str]) -> list[str]:
         if not names:
-            return [self.render(_EXAMPLE_THOUGHTS[0], ["my answer"])]
+            return [self.render(_EXAMPLE_THOUGHT, ["my answer"])]
         answers = [[name] for name in names[:2]]
         if self.max_actions > 1:
             answers[-1] = [*reversed(names[:2])] if len(names) > 1 else [names[0]] * 2
-        return [self.render(thought, answer) for thought, answer in zip(_EXAMPLE_THOUGHTS, answers, strict=False)]
+        return [self.render(_EXAMPLE_THOUGHT, answer) for answer in answers]

@@ -119,7 +119,7 @@ def test_several_values_are_refused_since_a_run_has_one(override: str) -> None:
 def test_an_unknown_option_of_a_group_is_refused_with_the_list() -> None:
     assert (
         refusal("algorithm=grppo")
-        == "override 'algorithm=grppo': algorithm must be one of arpo, brpo, grpo; did you mean 'grpo'?"
+        == "override 'algorithm=grppo': algorithm must be one of arpo, brpo, grpo, grpo_mean; did you mean 'grpo'?"
     )
     assert refusal("model=/my/folder").endswith("a folder or hub id is set as model.name=...")
 

@@ -11,15 +11,16 @@ import pytest
 import torch
 from torch import Tensor
 
+from ragen.credit.advantages import make_samples
 from ragen.engines.torch_engine import TorchEngine
 from ragen.metrics import find
 from ragen.models.policy import Policy
-from ragen.records import Sample, Sampling
+from ragen.records import Group, Sample, Sampling
 from ragen.training import update as module
 from ragen.training.packing import pack
 from ragen.training.update import Learner
 from tests.support.learners import make_learner, on_policy, random_samples, same_tensors, small_policy, weights
-from tests.support.samples import make_sample
+from tests.support.samples import make_sample, make_trajectory
 
 TUNINGS = ["full", "lora"]
 PROMPT = [5, 6, 7, 8]
@@ -251,6 +252,35 @@ def test_measuring_the_kl_changes_no_gradient(monkeypatch: pytest.MonkeyPatch) -
     assert plain.keys() == nearly.keys() == policy.trainable().keys()
     for name, expected in plain.items():
         torch.testing.assert_close(nearly[name], expected, atol=1e-7, rtol=0)
+
+
+def play(policy: Policy, prompt: Sequence[int], *, group: int, step: int, count: int = 16) -> Group:
+    """Replies of six tokens; the return is the share of ids below 100, a quarter of the vocabulary."""
+    engine = TorchEngine(policy)
+
+    async def generate() -> list[Any]:
+        requests = [Sampling(max_new_tokens=6, seed=(step, group, i)) for i in range(count)]
+        return await asyncio.gather(*(engine.generate(prompt, request) for request in requests))
+
+    made = []
+    for member, reply in enumerate(asyncio.run(generate())):
+        reward = sum(i < 100 for i in reply.ids) / len(reply.ids)
+        made.append(make_trajectory(prompt, reply.ids, logprobs=reply.logprobs, rewards=[reward], group=group, member=member))
+    return Group(trajectories=tuple(made))
+
+
+@pytest.mark.parametrize(("estimator", "divide", "lr"), [("grpo", True, 0.03), ("brpo", False, 0.03), ("arpo", False, 0.05)])
+def test_a_random_model_learns_what_pays(estimator: str, divide: bool, lr: float) -> None:
+    """Engine, credit, packing and update together, from about a quarter at the start."""
+    policy = small_policy()
+    learner = make_learner(policy, lr=lr, num_minibatches=2)
+    shares = []
+    for step in range(12):
+        groups = [play(policy, prompt, group=g, step=step) for g, prompt in enumerate(([5, 6, 7, 8], [300, 301]))]
+        shares.append(float(np.mean([t.return_ for group in groups for t in group.trajectories])))
+        learner.update(make_samples(groups, estimator=estimator, divide=divide), step=step)
+    assert 0.1 < shares[0] < 0.4
+    assert shares[-1] > 0.6
 
 
 # -- nothing to learn, nothing changes ---------------------------------------------------------------------------------------

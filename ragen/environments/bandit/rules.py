@@ -14,32 +14,33 @@ import numpy as np
 
 Pair = tuple[str, str]  # (steady occupation, risky occupation)
 
-# Each name occurs once on this page, so that no test name is ever seen in training.
+# Each name occurs once on this page, so that no test name is ever seen in training. Names are paired so that SmolLM2-135M-Instruct,
+# untrained, answers with either of the two about as often: the task is then neither solved nor ruled out by habit.
 PAIRS = MappingProxyType(
     {
         "train": (
-            ("Teacher", "Trader"),
-            ("Librarian", "Gambler"),
-            ("Clerk", "Explorer"),
-            ("Nurse", "Pirate"),
-            ("Accountant", "Founder"),
-            ("Gardener", "Inventor"),
-            ("Farmer", "Investor"),
-            ("Baker", "Racer"),
-            ("Dentist", "Prospector"),
-            ("Janitor", "Astronaut"),
-            ("Tailor", "Magician"),
-            ("Postman", "Hunter"),
+            ("Teacher", "Explorer"),
+            ("Librarian", "Stuntman"),
+            ("Nurse", "Racer"),
+            ("Accountant", "Inventor"),
+            ("Gardener", "Founder"),
+            ("Baker", "Investor"),
+            ("Dentist", "Astronaut"),
+            ("Janitor", "Trader"),
+            ("Plumber", "Pirate"),
+            ("Mechanic", "Prospector"),
+            ("Carpenter", "Daredevil"),
+            ("Driver", "Spy"),
         ),
         "test": (
-            ("Secretary", "Adventurer"),
-            ("Plumber", "Smuggler"),
-            ("Cook", "Spy"),
-            ("Cashier", "Stuntman"),
-            ("Mechanic", "Speculator"),
-            ("Judge", "Sailor"),
-            ("Cleaner", "Actor"),
-            ("Carpenter", "Daredevil"),
+            ("Cook", "Boxer"),
+            ("Cashier", "Gambler"),
+            ("Judge", "Magician"),
+            ("Secretary", "Fighter"),
+            ("Engineer", "Outlaw"),
+            ("Barber", "Sailor"),
+            ("Cleaner", "Hunter"),
+            ("Lawyer", "Smuggler"),
         ),
         "phoenix_dragon": (("Phoenix", "Dragon"),),
     }

@@ -245,7 +245,7 @@ class TorchEngine:
         finite = logits_NV.amax(-1).isfinite().tolist()
         if not all(finite):
             for row, fine in zip(rows, finite, strict=True):
-                if not fine and not row.request.answer.done():
+                if not fine:
                     failure = EngineFailure(f"policy version {self._policy.version} gives scores that are not finite numbers")
                     row.request.answer.set_exception(failure)
             logits_NV = torch.where(torch.tensor(finite)[:, None].to(logits_NV.device), logits_NV, 0.0)

@@ -40,7 +40,7 @@ class TrainerConfig:
     keep_checkpoints: int = 2  # older complete ones are removed after a new one is verified
     eval_every: int = 0  # steps between held-out evaluations; 0 evaluates before and after training only
     max_skipped_updates: int = 3  # non-finite updates in a row after which the run stops
-    kl_groups: int = 2  # groups per step on which the KL to the start policy is measured; 0 leaves the metric out
+    kl_groups: int = 1  # groups per step on which the KL to the start policy is measured; 0 leaves the metric out
 
     def check(self) -> None:
         """Raise ConfigError for a value out of range."""

@@ -42,7 +42,7 @@ def test_the_main_recipe_has_the_values_of_its_files_and_the_defaults_elsewhere(
     assert (environment.max_actions, environment.max_actions_per_turn) == (1, 1)
     assert config.rollout.group_size == 16
     assert config.rollout.sampling.max_new_tokens == 40
-    assert config.optimizer.lr == 3e-4
+    assert config.optimizer.lr == 2e-4
     assert (config.algorithm.advantage, config.algorithm.std_normalize) == ("grpo", False)
     assert config.seed == Config().seed  # in no YAML file
 

@@ -153,6 +153,10 @@ def test_top_k_alone_keeps_a_token_however_improbable() -> None:
     assert (token, logprob) == (1, pytest.approx(-20.0, abs=1e-5))
 
 
+def test_a_set_that_reaches_top_p_exactly_is_enough() -> None:
+    assert {draw(torch.zeros(4), u, top_p=0.5)[0] for u in (0.0, 0.3, 0.6, LAST)} == {0, 1}
+
+
 def test_ties_at_the_edge_of_top_k_go_to_the_lower_id() -> None:
     scores_V = torch.zeros(6)
     assert {draw(scores_V, u, top_k=2)[0] for u in (0.0, 0.3, 0.6, LAST)} == {0, 1}

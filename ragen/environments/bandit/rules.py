@@ -14,8 +14,9 @@ import numpy as np
 
 Pair = tuple[str, str]  # (steady occupation, risky occupation)
 
-# Each name occurs once on this page, so that no test name is ever seen in training. Names are paired so that SmolLM2-135M-Instruct,
-# untrained, answers with either of the two about as often: the task is then neither solved nor ruled out by habit.
+# Each name occurs once on this page, so that no test name is ever seen in training. Names are paired so that
+# SmolLM2-135M-Instruct, untrained, answers with either of the two about as often: the task is then neither solved nor ruled
+# out by habit.
 PAIRS = MappingProxyType(
     {
         "train": (

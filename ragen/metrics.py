@@ -107,6 +107,18 @@ KEYS: tuple[Metric, ...] = (
         healthy="well above 0: this spread is what is learned from",
     ),
     Metric(
+        key="rollout/group_reward_std",
+        reducer=Reducer.MEAN,
+        what="standard deviation of the environment's rewards inside a group, mean over groups",
+        healthy="takes over from the penalties' spread once the format is learned",
+    ),
+    Metric(
+        key="rollout/group_penalty_std",
+        reducer=Reducer.MEAN,
+        what="standard deviation of the format penalties inside a group, mean over groups",
+        healthy="falls to 0 as the format is learned",
+    ),
+    Metric(
         key="rollout/zero_spread_frac",
         reducer=Reducer.MEAN,
         what="share of groups whose members all have the same return, which teach a group-normalised algorithm nothing",

@@ -192,6 +192,7 @@ def _assemble(
     with_reference = config.algorithm.kl_coef > 0 or config.trainer.kl_groups > 0
     weights = checkpoint.folder if checkpoint else None
     policy = load_policy(config.model, checkpoint=weights, seed=config.seed, with_reference=with_reference)
+    policy.check_window(config.rollout.context.max_context_tokens)
     template = ChatTemplate(policy.tokenizer)
     engine = TorchEngine(policy, config.engine)
     display.message(_describe(policy, config, template))

@@ -72,6 +72,7 @@ def evaluate_target(
 ) -> EvaluationResult:
     """Load the policy of `target` and evaluate it. Raises ModelError if the model cannot be had, else as `evaluate`."""
     policy = load_policy(target.model, checkpoint=target.checkpoint)
+    policy.check_window(rollout.context.max_context_tokens)
     template = ChatTemplate(policy.tokenizer)
 
     async def play() -> EvaluationResult:

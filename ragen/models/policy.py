@@ -13,7 +13,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
-from ragen.errors import ModelError, boundary
+from ragen.errors import ConfigError, ModelError, boundary
 from ragen.models.aliases import resolve
 from ragen.models.attention import IMPLEMENTATION, KVView, PackedView
 from ragen.models.config import ModelConfig
@@ -109,6 +109,14 @@ class Policy:
         with quiet():
             self.module.save_pretrained(folder, safe_serialization=True)  # type: ignore[operator]
             self.tokenizer.save_pretrained(str(folder))
+
+    def check_window(self, max_context_tokens: int) -> None:
+        """Raise ConfigError if trajectories may grow longer than the model can read."""
+        if self.max_positions is not None and max_context_tokens > self.max_positions:
+            raise ConfigError(
+                f"rollout.context.max_context_tokens={max_context_tokens}: must be at most {self.max_positions}, "
+                f"the positions of {self.name}"
+            )
 
     def check_forward(self) -> None:
         """Compare our flat forward pass with the model's own on a few tokens; raise ModelError if they differ.

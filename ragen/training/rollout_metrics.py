@@ -15,7 +15,8 @@ def rollout_metrics(groups: Sequence[Group], *, seconds: float) -> dict[str, flo
     scored = [t for group in groups for t in group.trajectories]
     failed = [t for group in groups for t in group.failed]
     turns = [turn for t in scored for turn in t.turns]
-    returns = [[t.return_ for t in group.trajectories] for group in groups if len(group.trajectories) > 1]
+    compared = [group.trajectories for group in groups if len(group.trajectories) > 1]
+    returns = [[t.return_ for t in members] for members in compared]
     metrics: dict[str, float | None] = {
         "rollout/success": _mean(t.success for t in scored),
         "rollout/return": _mean(t.return_ for t in scored),
@@ -27,6 +28,8 @@ def rollout_metrics(groups: Sequence[Group], *, seconds: float) -> dict[str, flo
         "rollout/response_tokens": _mean(t.num_sampled for t in scored),
         "rollout/truncated_reply_frac": _mean(turn.finish_reason is FinishReason.LENGTH for turn in turns),
         "rollout/group_return_std": _mean(map(stdev, returns)),
+        "rollout/group_reward_std": _mean(stdev(t.rewards for t in members) for members in compared),
+        "rollout/group_penalty_std": _mean(stdev(t.format_penalties for t in members) for members in compared),
         "rollout/zero_spread_frac": _mean(map(all_equal, returns)),
         "rollout/failed_frac": len(failed) / max(1, len(scored) + len(failed)),
         "rollout/tokens_per_s": sum(t.num_sampled for t in scored + failed) / seconds,

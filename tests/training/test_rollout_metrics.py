@@ -49,6 +49,8 @@ def test_every_number_by_hand() -> None:
             "rollout/response_tokens": (5 + 2 + 1 + 1) / 4,
             "rollout/truncated_reply_frac": 2 / 6,
             "rollout/group_return_std": (2.7 / math.sqrt(2) + 0) / 2,
+            "rollout/group_reward_std": (2.5 / math.sqrt(2) + 0) / 2,
+            "rollout/group_penalty_std": (0.2 / math.sqrt(2) + 0) / 2,
             "rollout/zero_spread_frac": 1 / 2,
             "rollout/failed_frac": 1 / 5,
             "rollout/end/solved": 1 / 5,
@@ -89,6 +91,8 @@ def test_parts_that_cancel_are_seen_as_a_spread_of_zero() -> None:
     metrics = rollout_metrics([Group(trajectories=(a, b))], seconds=1.0)
     assert metrics["rollout/zero_spread_frac"] == 1
     assert metrics["rollout/format_penalty"] == pytest.approx(-0.05)
+    assert metrics["rollout/group_reward_std"] == pytest.approx(0.1 / math.sqrt(2))
+    assert metrics["rollout/group_penalty_std"] == pytest.approx(0.1 / math.sqrt(2))
 
 
 def test_only_failures_leave_only_what_can_be_known() -> None:

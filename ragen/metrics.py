@@ -189,8 +189,8 @@ KEYS: tuple[Metric, ...] = (
         key="update/kl_start",
         reducer=Reducer.MEAN,
         what=(
-            "how far the policy is from the one at the start of training: KL(policy || start) per sampled token, k3 "
-            "estimate on `trainer.kl_groups` prompts, before the first update of the step"
+            "how far the policy is from the one at the start of training: KL(policy || start) per sampled token, exact over the "
+            "vocabulary, on `trainer.kl_groups` prompts, before the first update of the step"
         ),
         healthy="grows smoothly from 0",
     ),
@@ -324,7 +324,7 @@ KEYS: tuple[Metric, ...] = (
     Metric(
         key="memory/peak_gib",
         reducer=Reducer.MAX,
-        what="largest memory use of the process so far (of the accelerator, where there is one)",
+        what="largest resident memory of the process so far",
         healthy="rises during the first steps, then flat",
     ),
 )

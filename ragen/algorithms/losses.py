@@ -52,6 +52,11 @@ def kl_estimate(policy_M: Tensor, reference_M: Tensor, *, estimator: str) -> Ten
     raise ValueError(f"estimator={estimator!r}: must be k1, k2 or k3")
 
 
+def kl_divergence(policy_MV: Tensor, reference_MV: Tensor) -> Tensor:
+    """KL(policy || reference) per token, exactly, from the log-softmax of both over the vocabulary."""
+    return (policy_MV.exp() * (policy_MV - reference_MV)).sum(-1)
+
+
 def entropy(log_softmax_MV: Tensor) -> Tensor:
     """Entropy in nats per token of the distribution that was sampled from."""
     return -(log_softmax_MV.exp() * log_softmax_MV).sum(-1)

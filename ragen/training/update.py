@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ragen.algorithms.config import AlgorithmConfig
-from ragen.algorithms.losses import clipped_surrogate, clipped_where, entropy, kl_estimate, log_ratio
+from ragen.algorithms.losses import clipped_surrogate, clipped_where, entropy, kl_divergence, kl_estimate, log_ratio
 from ragen.metrics import finite_only
 from ragen.models.policy import Policy
 from ragen.records import Sample
@@ -21,8 +21,8 @@ from ragen.training.checkpoint import load_optimizer_tensors, optimizer_tensors
 from ragen.training.config import OptimizerConfig
 from ragen.training.packing import Pack, by_prompt, pack
 
-MAX_PACK_TOKENS = 4096  # continuation tokens in one forward pass
-LOSS_CHUNK = 1024  # trained tokens whose scores over the vocabulary exist at the same time
+MAX_PACK_TOKENS = 1024  # continuation tokens in one forward pass
+LOSS_CHUNK = 512  # trained tokens whose scores over the vocabulary exist at the same time
 
 
 @dataclass(kw_only=True)
@@ -216,13 +216,23 @@ class Learner:
 
     @torch.no_grad()
     def _kl_to_start(self, samples: Sequence[Sample], num_prompts: int) -> float | None:
-        """k3 estimate of KL(policy || start policy) per token, over the first `num_prompts` prompts of the rollout."""
+        """KL(policy || start policy) per sampled token, over the first `num_prompts` prompts of the rollout.
+
+        Summed over the vocabulary: an estimate from the sampled token alone is ruled by the rare token that the policy has
+        all but given up.
+        """
         measured = [sample for members in by_prompt(samples)[:num_prompts] for sample in members]
-        packs = pack(measured, max_tokens=MAX_PACK_TOKENS, device=self.policy.device)
-        if not packs:
-            return None
-        terms = [kl_estimate(self.score(part)[0], self._reference_logprobs(part), estimator="k3") for part in packs]
-        return torch.cat(terms).mean().item()
+        terms = []
+        for part in pack(measured, max_tokens=MAX_PACK_TOKENS, device=self.policy.device):
+            own_MD = _predictors(self.policy, part)
+            with self.policy.reference() as reference:
+                start_MD = _predictors(reference, part)
+            for own_CD, start_CD in zip(own_MD.split(LOSS_CHUNK), start_MD.split(LOSS_CHUNK), strict=True):
+                own_CV = (self.policy.logits(own_CD) / self._temperature).log_softmax(-1)
+                with self.policy.reference() as reference:
+                    start_CV = (reference.logits(start_CD) / self._temperature).log_softmax(-1)
+                terms.append(kl_divergence(own_CV, start_CV))
+        return torch.cat(terms).mean().item() if terms else None
 
     @torch.no_grad()
     def _rescored(self, samples: Sequence[Sample]) -> list[Sample]:
@@ -269,13 +279,18 @@ class Learner:
 
 def _score(policy: Policy, part: Pack, temperature: float) -> tuple[Tensor, Tensor]:
     """Only the positions that predict a trained token go through the output layer, LOSS_CHUNK at a time."""
-    hidden_LD = policy.hidden(part.ids_L, part.positions_L, part.view())
+    hidden_MD = _predictors(policy, part)
     logprobs, entropies = [], []
-    for rows_C, target_C in zip(part.predictor_M.split(LOSS_CHUNK), part.target_M.split(LOSS_CHUNK), strict=True):
-        log_softmax_CV = (policy.logits(hidden_LD[rows_C]) / temperature).log_softmax(-1)
+    for hidden_CD, target_C in zip(hidden_MD.split(LOSS_CHUNK), part.target_M.split(LOSS_CHUNK), strict=True):
+        log_softmax_CV = (policy.logits(hidden_CD) / temperature).log_softmax(-1)
         logprobs.append(log_softmax_CV.gather(1, target_C[:, None])[:, 0])
         entropies.append(entropy(log_softmax_CV))
     return torch.cat(logprobs), torch.cat(entropies)
+
+
+def _predictors(policy: Policy, part: Pack) -> Tensor:
+    """The final hidden states [M, D] from which the trained tokens are predicted."""
+    return policy.hidden(part.ids_L, part.positions_L, part.view())[part.predictor_M]
 
 
 def _advantages(samples: Sequence[Sample]) -> Tensor:

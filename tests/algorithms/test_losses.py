@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ragen.algorithms.losses import clipped_surrogate, clipped_where, entropy, kl_estimate, log_ratio
+from ragen.algorithms.losses import clipped_surrogate, clipped_where, entropy, kl_divergence, kl_estimate, log_ratio
 
 CLIP = {"clip_low": 0.2, "clip_high": 0.28}
 
@@ -186,3 +186,10 @@ def test_no_term_mixes_one_token_with_another(term: str) -> None:
     }
     whole, parts = functions[term](slice(0, 3)), [functions[term](slice(i, i + 1)) for i in range(3)]
     torch.testing.assert_close(whole, torch.cat(parts))
+
+
+def test_the_exact_divergence_is_that_of_its_definition() -> None:
+    """KL((0.5, 0.25, 0.25) || (0.25, 0.25, 0.5)) = 0.5 ln 2 + 0 - 0.25 ln 2 = 0.25 ln 2."""
+    p, q = torch.tensor([[0.5, 0.25, 0.25]]).log(), torch.tensor([[0.25, 0.25, 0.5]]).log()
+    assert kl_divergence(p, q).tolist() == pytest.approx([0.25 * math.log(2)], rel=1e-6)
+    assert kl_divergence(p, p).tolist() == [0.0]

@@ -164,7 +164,10 @@ def test_every_token_of_a_trajectory_carries_its_advantage_in_float32() -> None:
 
 
 def test_a_trajectory_without_a_sampled_token_gives_no_sample_but_was_scored() -> None:
-    """Bug-log rows 14 and 66: an empty mask is never trained, so no loss is divided by zero. Its return stays in the mean: the policy did answer, with nothing."""
+    """Bug-log rows 14 and 66: an empty mask is never trained, so no loss is divided by zero.
+
+    Its return stays in the mean: the policy did answer, with nothing.
+    """
     silent = make_trajectory([1, 2], [], penalties=[-1.0], end_reason=EndReason.PARSE_FAILURE)
     spoke = make_trajectory([1, 2], [3], rewards=[1.0], member=1)
     (sample,) = make_samples([Group(trajectories=(silent, spoke))], estimator="grpo", divide=False)

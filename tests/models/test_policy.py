@@ -29,7 +29,7 @@ from transformers import (
 )
 from transformers.models.llama import modeling_llama
 
-from ragen.errors import ModelError
+from ragen.errors import ConfigError, ModelError
 from ragen.models.attention import PackedView
 from ragen.models.config import ModelConfig
 from ragen.models.policy import Policy, choose_dtype, load_policy
@@ -126,6 +126,14 @@ def test_the_policy_knows_its_ids_and_positions() -> None:
     for name in ARCHITECTURES:
         policy = load(name)
         assert (policy.num_ids, policy.max_positions) == (SMALL_VOCAB, MAX_POSITIONS)
+
+
+def test_a_context_longer_than_the_model_can_read_is_refused_with_both_numbers() -> None:
+    policy = load("llama")
+    policy.check_window(MAX_POSITIONS)
+    too_long = rf"^rollout\.context\.max_context_tokens={MAX_POSITIONS + 1}: must be at most {MAX_POSITIONS}, "
+    with pytest.raises(ConfigError, match=too_long):
+        policy.check_window(MAX_POSITIONS + 1)
 
 
 @pytest.mark.parametrize("tuning", ["lora", "full"])

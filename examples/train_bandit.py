@@ -28,7 +28,8 @@ class Doors(TextEnv):
 
 
 register("doors", Doors, "two doors, one prize")
-config = load("bandit", ["environments.bandit.name=doors", *sys.argv[1:]])
+ours = ["~environments.bandit", "+env@environments.doors=bandit", "environments.doors.name=doors"]
+config = load("bandit", [*ours, *sys.argv[1:]])
 group_size, algorithm, sampling = config.rollout.group_size, config.algorithm, config.rollout.sampling
 request = Sampling(max_new_tokens=sampling.max_new_tokens, temperature=sampling.temperature)
 

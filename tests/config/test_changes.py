@@ -17,5 +17,5 @@ def test_each_setting_that_differs_is_named_with_both_values() -> None:
 
 
 def test_an_option_that_only_one_has_is_a_change() -> None:
-    (change,) = changes(load("bandit"), load("bandit", ["environments.bandit.options.names=test"]))
-    assert (change.key, change.old, change.new) == ("environments.bandit.options.names", None, "test")
+    (change,) = changes(load("bandit"), load("bandit", ["environments.bandit.options.low_score=0.1"]))
+    assert (change.key, change.old, change.new) == ("environments.bandit.options.low_score", None, 0.1)

@@ -31,14 +31,14 @@ def test_tags_of_the_run_are_chosen_by_name_with_their_options(run: Path) -> Non
 
 def test_a_tag_of_the_run_comes_before_an_environment_of_the_same_name(run: Path) -> None:
     load_for_evaluation(str(run), run, names=["bandit"], overrides=["environments.bandit.num_groups=3"])
-    config = load_for_evaluation(str(run), run, names=["bandit"], options=["reversed=true"])
-    assert config.environments["bandit"].options == {"reversed": True}
+    config = load_for_evaluation(str(run), run, names=["bandit"], options=["low_score=0.1"])
+    assert config.environments["bandit"].options == {"names": "phoenix_dragon", "reversed": True, "low_score": 0.1}
 
 
 def test_a_model_is_measured_under_the_defaults_with_the_settings_that_suit_the_environment() -> None:
     config = load_for_evaluation("some/model", None, names=["bandit"], overrides=["evaluation.temperature=0"])
     assert config.model.name == "some/model"
-    assert config.environments == load.load("bandit").environments
+    assert config.environments == load.load("bandit_tiny").environments  # which gives the environment no options
     assert config.evaluation.temperature == 0
 
 

@@ -38,7 +38,7 @@ def test_values_of_every_type_reach_their_key() -> None:
     assert config.rollout.context.think is False
     assert config.tracking.backends == ["tensorboard", "wandb"]
     assert config.tracking.project == "two words, a comma"
-    assert config.environments["bandit"].options == {"names": "test"}
+    assert config.environments["bandit"].options == {"names": "test", "reversed": True}
 
 
 @pytest.mark.parametrize("spelling", ["trainer.steps=5", "+trainer.steps=5", "++trainer.steps=5", "trainer={steps: 5}"])

@@ -47,12 +47,15 @@ class StorageError(RagenError):
 
 @contextmanager
 def boundary(error: type[RagenError], where: str) -> Iterator[None]:
-    """Turn any exception of the code inside, which is not ours, into `error`, naming `where` and keeping the cause."""
+    """Turn any exception of the code inside, which is not ours, into `error`, naming `where` and keeping the cause.
+
+    `sys.exit` in outside code counts as one: it must not end the run as if that were a success.
+    """
     try:
         yield
     except RagenError:
         raise
-    except Exception as cause:
+    except (Exception, SystemExit) as cause:
         detail = " ".join(str(cause).split()) or "no message"
         raise error(f"{where}: {type(cause).__name__}: {detail[:500]}") from cause
 

@@ -19,14 +19,16 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
 from rich.console import Console
+from rich.text import Text
 
 from ragen.config.changes import changes
 from ragen.config.check import check
 from ragen.config.load import dump, load_file
 from ragen.config.schema import Config
 from ragen.engines.torch_engine import TorchEngine
-from ragen.errors import ConfigError, NothingToDo, StorageError
+from ragen.errors import ConfigError, NothingToDo, RagenError, StorageError
 from ragen.evaluation.evaluate import evaluate
 from ragen.evaluation.results import EvaluationResult, read_results, write_result
 from ragen.files import storage, write_text
@@ -44,7 +46,7 @@ from ragen.training.trackers import RunInfo, Trackers, read_metrics
 from ragen.training.trainer import CHECKPOINTS, Trainer, peak_memory_gib
 from ragen.training.update import Learner
 
-CONFIG_FILE, EVALUATIONS, LEARNING_CURVE, LOG = "config.yaml", "eval", "learning_curve.png", "log.txt"
+CONFIG_FILE, EVALUATIONS, LEARNING_CURVE, LOG, LOCK = "config.yaml", "eval", "learning_curve.png", "log.txt", ".lock"
 FIXED_KEYS = ("seed", "model.", "rollout.group_size", "environments.")  # what a run cannot change on its way
 
 
@@ -90,39 +92,51 @@ def train(config: Config, *, resume: bool = False, console: Console | None = Non
 def _train(config: Config, resume: bool, display: Display, recipe: str) -> RunSummary:
     started = time.monotonic()
     trackers = Trackers(config.tracking, warn=display.message)
-    folder, checkpoint = _open_folder(config, resume, display)
-    display.open_log(folder / LOG)
-    try:
-        trainer, measure = _assemble(config, folder, checkpoint, trackers, display)
-        resumed_step = checkpoint.step if checkpoint else None
-        trackers.start(RunInfo(folder=folder, name=folder.name, config=asdict(config), resumed_step=resumed_step))
+    folder = _run_folder(config, resume, display)
+    with _alone_in(folder):
+        checkpoint = _find_checkpoint(folder, config, display) if resume else None  # refused: nothing is touched
+        display.open_log(folder / LOG)
         try:
-            if checkpoint is None:
-                if config.evaluation.before_training:
-                    trackers.log(measure(0), 0)
-            elif not _is_logged(folder, checkpoint.step):  # the run was stopped between saving this step and logging it
-                trainer.finish_step(checkpoint.step, checkpoint.state["metrics"])
-            checkpoint = None  # its optimiser state has been copied; twice the size of the trained weights
-            trainer.run()
-            if _result_at(folder, trainer.num_done) is None:  # the last step was not the last when the run began
-                measure(trainer.num_done)
+            write_text(folder / CONFIG_FILE, dump(replace(config, name=folder.name)))  # so that the folder resumes as itself
+            steps = _run(config, folder, checkpoint, trackers, display)
+            after = _result_at(folder, steps)
+            assert after is not None, "the last step is always evaluated"
+            summary = RunSummary(
+                folder=folder,
+                steps=steps,
+                seconds=time.monotonic() - started,
+                peak_memory_gib=peak_memory_gib(),
+                before=_result_at(folder, 0),
+                after=after,
+            )
+            _report(summary, config, display, recipe)
+            return summary
+        except RagenError as error:
+            display.log(Text(f"error: {error}"))
+            raise
         finally:
-            trackers.finish()
-            asyncio.run(trainer.engine.close())
-        after = _result_at(folder, trainer.num_done)
-        assert after is not None, "the last step is always evaluated"
-        summary = RunSummary(
-            folder=folder,
-            steps=trainer.num_done,
-            seconds=time.monotonic() - started,
-            peak_memory_gib=peak_memory_gib(),
-            before=_result_at(folder, 0),
-            after=after,
-        )
-        _report(summary, config, display, recipe)
-        return summary
+            display.close_log()
+
+
+def _run(config: Config, folder: Path, checkpoint: Checkpoint | None, trackers: Trackers, display: Display) -> int:
+    """Train to the last step, with everything closed in every exit; returns the number of steps done."""
+    trainer, measure = _assemble(config, folder, checkpoint, trackers, display)
+    resumed_step = checkpoint.step if checkpoint else None
+    trackers.start(RunInfo(folder=folder, name=folder.name, config=asdict(config), resumed_step=resumed_step))
+    try:
+        if checkpoint is None:
+            if config.evaluation.before_training:
+                trackers.log(measure(0), 0)
+        elif not _is_logged(folder, checkpoint.step):  # the run was stopped between saving this step and logging it
+            trainer.finish_step(checkpoint.step, checkpoint.state["metrics"])
+        checkpoint = None  # its optimiser state has been copied; twice the size of the trained weights
+        trainer.run()
+        if _result_at(folder, trainer.num_done) is None:  # the last step was not the last when the run began
+            measure(trainer.num_done)
     finally:
-        display.close_log()
+        trackers.finish()
+        asyncio.run(trainer.engine.close())
+    return trainer.num_done
 
 
 @contextmanager
@@ -138,21 +152,37 @@ def _warnings_on(display: Display) -> Iterator[None]:
         logger.removeHandler(handler)
 
 
-def _open_folder(config: Config, resume: bool, display: Display) -> tuple[Path, Checkpoint | None]:
-    """The run folder and, to resume, the checkpoint in it. A new run never writes into an earlier run's folder."""
+def _run_folder(config: Config, resume: bool, display: Display) -> Path:
+    """The folder of the run: the one to go on in, or a new one. A new run never writes into an earlier run's folder."""
     folder = Path(config.output_dir) / config.name
-    checkpoint = _find_checkpoint(folder, config, display) if resume else None
-    if checkpoint is None:
-        number = 2
-        while _is_taken(folder):
-            folder = Path(config.output_dir) / f"{config.name}-{number}"
-            number += 1
-        if folder.name != config.name:
-            display.message(f"{config.output_dir}/{config.name} holds an earlier run; this one goes to {folder}")
+    if resume:
+        if not folder.is_dir():
+            raise StorageError(f"{folder}: no whole checkpoint to resume from; train without --resume")
+        return folder
+    number = 2
+    while _is_taken(folder):
+        folder = Path(config.output_dir) / f"{config.name}-{number}"
+        number += 1
+    if folder.name != config.name:
+        display.message(f"{config.output_dir}/{config.name} holds an earlier run; this one goes to {folder}")
     with storage("create", folder):
         folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / CONFIG_FILE, dump(replace(config, name=folder.name)))  # so that the folder resumes as itself
-    return folder, checkpoint
+    return folder
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Keep a second process out of the run folder. The lock ends with the process, however that ends."""
+    lock = FileLock(folder / LOCK)
+    with storage("lock", folder):
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise StorageError(f"{folder}: another process is training in it; wait for it, or give this run name=...") from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _find_checkpoint(folder: Path, config: Config, display: Display) -> Checkpoint:
@@ -160,13 +190,15 @@ def _find_checkpoint(folder: Path, config: Config, display: Display) -> Checkpoi
     latest = latest_checkpoint(folder / CHECKPOINTS)
     if latest is None:
         raise StorageError(f"{folder}: no whole checkpoint to resume from; train without --resume")
+    read_metrics(folder)  # refuses a damaged file before anything is changed
     for change in changes(load_file(folder / CONFIG_FILE), config):
         if change.key.startswith(FIXED_KEYS):
             raise ConfigError(f"{change}: cannot change when a run is resumed; start a new one with name=...")
         display.message(f"changed since the run began: {change}")
     checkpoint = load_checkpoint(latest)
     done = checkpoint.step
-    if done >= config.trainer.steps and _is_logged(folder, done) and _result_at(folder, done) is not None:
+    is_measured = _is_logged(folder, done) and _result_at(folder, done) is not None
+    if done >= config.trainer.steps and is_measured and (folder / LEARNING_CURVE).exists():
         raise NothingToDo(f"{folder}: all {done} steps are done; trainer.steps=N with a larger N goes on")
     display.message(f"resuming {folder} from {latest.name}")
     return checkpoint
@@ -176,7 +208,7 @@ def _is_taken(folder: Path) -> bool:
     """Whether something lies there that must not be written into. A run that failed before it began left nothing of worth."""
     if not folder.is_dir():
         return folder.exists()
-    return any(path.name not in (CONFIG_FILE, LOG) for path in folder.iterdir())
+    return any(path.name not in (CONFIG_FILE, LOG, LOCK) for path in folder.iterdir())
 
 
 def _is_logged(folder: Path, step: int) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from filelock import FileLock
 from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -45,7 +46,7 @@ LORA = ("model.tuning=lora", "model.lora_rank=4")
 
 
 def names(folder: Path) -> set[str]:
-    return {path.name for path in folder.iterdir()}
+    return {path.name for path in folder.iterdir() if path.name != ".lock"}
 
 
 def on_call(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, number: int, act: Callable[[], None]) -> None:
@@ -220,11 +221,7 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(
         with pytest.raises(KeyboardInterrupt):
             run(config)
     assert num_open() == 0
-    if "page" in stop:
-        with pytest.raises(NothingToDo):
-            run(config, resume=True)
-    else:
-        run(config, resume=True)
+    run(config, resume=True)
     assert num_open() == 0
     assert_same_run(unbroken[tuning], tmp_path / tuning, 4)
     with pytest.raises(NothingToDo):
@@ -334,7 +331,7 @@ def no_model(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("[!.]*") if path.is_file()}
 
 
 @pytest.mark.parametrize(
@@ -369,6 +366,25 @@ def test_a_run_with_nothing_left_to_do_says_so_and_touches_nothing(finished: Pat
     with pytest.raises(SystemExit) as left:
         main(["train", str(finished), "--resume"])
     assert left.value.code == 3
+
+
+@pytest.mark.usefixtures("no_model")
+def test_two_processes_do_not_train_in_one_folder(finished: Path) -> None:
+    with (
+        FileLock(finished / ".lock"),
+        pytest.raises(StorageError, match=r"run: another process is training in it; wait for it, or give this run name="),
+    ):
+        run(small_config(finished.parent, "trainer.steps=3"), resume=True)
+
+
+@pytest.mark.usefixtures("no_model")
+def test_metrics_that_cannot_be_read_are_refused_before_anything_is_touched(finished: Path) -> None:
+    with (finished / "metrics.jsonl").open("a") as file:
+        file.write("garbage\n")
+    before = content(finished)
+    with pytest.raises(StorageError, match=r"metrics\.jsonl: line 4 is not a step's metrics .*; remove it"):
+        run(small_config(finished.parent, "trainer.steps=3"), resume=True)
+    assert content(finished) == before
 
 
 @pytest.mark.usefixtures("no_model")

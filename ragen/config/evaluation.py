@@ -37,5 +37,8 @@ def load_for_evaluation(
             raise ConfigError(f"--env {name}: no such environment (known: {', '.join(known)}){near_match(name, known)}")
         tokens += [f"environments.{tag}.options.{option}" for option in options]
     if not kept and not tokens:
-        raise ConfigError(f"--env is missing: say what to play (known: {', '.join(registry.names())})")
+        raise ConfigError(
+            f"--env is missing: {target} is no run folder and no checkpoint; to measure a model, say what it plays "
+            f"(known: {', '.join(registry.names())}, or module:Class)"
+        )
     return load.load_values({**values, "environments": kept}, [*tokens, *overrides], source=str(run or target))

@@ -57,6 +57,7 @@ class Display:
         self._console = console or Console()
         self._clock = clock
         self._log: TextIO | None = None
+        self._unlogged: list[RenderableType] = []  # said before there was a log; goes to its top
         self._download: _Download | None = None
         self._header_shown = False
 
@@ -88,6 +89,9 @@ class Display:
         self.close_log()
         with storage("write", path):
             self._log = path.open("a", encoding="utf-8")
+        for renderable in self._unlogged:
+            self.log(renderable)
+        self._unlogged.clear()
 
     def close_log(self) -> None:
         """Stop writing to the log; harmless without one."""
@@ -98,7 +102,12 @@ class Display:
     def _say(self, renderable: RenderableType) -> None:
         self.end_download()
         self._console.print(renderable, highlight=False, soft_wrap=isinstance(renderable, Text))
+        self.log(renderable)
+
+    def log(self, renderable: RenderableType) -> None:
+        """Write to the log alone; kept for later while none is open."""
         if self._log is None:
+            self._unlogged.append(renderable)
             return
         with storage("write", Path(self._log.name)):
             if isinstance(renderable, Text):

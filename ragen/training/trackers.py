@@ -79,7 +79,9 @@ def read_metrics(run_folder: Path) -> list[dict[str, float]]:
             row = json.loads(line)
             row["step"] = int(row["step"])
         except (ValueError, KeyError, TypeError) as error:
-            raise StorageError(f"{path}: line {number} is not a step's metrics ({type(error).__name__}: {error})") from error
+            raise StorageError(
+                f"{path}: line {number} is not a step's metrics ({type(error).__name__}: {error}); remove it"
+            ) from error
         rows.append(row)
     return rows
 

@@ -33,7 +33,7 @@ def build_tiny_llama(
     hidden: int = 32,
     heads: int = 4,
     kv_heads: int = 2,
-    max_positions: int = 1024,
+    max_positions: int = 2048,
     tied: bool = True,
     seed: int = 0,
 ) -> Path:
@@ -56,7 +56,7 @@ def build_tiny_llama(
 
 
 def build_tiny_gpt2(
-    folder: Path, *, vocab_size: int, layers: int = 2, hidden: int = 32, heads: int = 4, max_positions: int = 1024, seed: int = 0
+    folder: Path, *, vocab_size: int, layers: int = 2, hidden: int = 32, heads: int = 4, max_positions: int = 2048, seed: int = 0
 ) -> Path:
     """A GPT-2: learned positions, biases, dropout switched on in its config as in the original, so that eval mode matters."""
     config = GPT2Config(

@@ -136,7 +136,7 @@ def test_the_log_gets_the_same_lines_with_their_time_and_no_colours(tmp_path: Pa
     display.close_log()
     display.message("after the log")
     lines = (tmp_path / "log.txt").read_text().splitlines()
-    assert [line[21:].split()[0] for line in lines] == ["training", "step", "1/16"]
+    assert [line[21:].split()[0] for line in lines] == ["before", "training", "step", "1/16"]
     assert "\x1b" not in "".join(lines)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,9 +19,9 @@ def folder(tmp_path: Path) -> Path:
     return shutil.copytree(tiny_llama(), tmp_path / "model")
 
 
-@pytest.mark.parametrize("model", ["tiny", tiny_llama(), str(tiny_gpt2())])
-def test_it_loads_by_alias_and_by_folder(model: str | Path) -> None:
-    tokenizer = load_tokenizer(model)
+@pytest.mark.parametrize("model", [lambda: "tiny", tiny_llama, lambda: str(tiny_gpt2())], ids=["alias", "path", "text"])
+def test_it_loads_by_alias_and_by_folder(model: Callable[[], str | Path]) -> None:
+    tokenizer = load_tokenizer(model())
     assert isinstance(tokenizer, PreTrainedTokenizerFast)
     assert tokenizer.decode(tokenizer.encode("<answer>Up</answer>")) == "<answer>Up</answer>"
 

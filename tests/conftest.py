@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import signal
 import tempfile
 
 # Before anything imports torch or huggingface_hub, which read these once: two workers on two cores need one thread each, and
@@ -17,6 +18,9 @@ os.environ["MPLBACKEND"] = "agg"
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+# A shell that starts the tests in the background has them ignore Ctrl-C; tests that send it need Python's own answer to it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 USER_CACHE = os.environ.get("RAGEN_CACHE")
 TEST_CACHE = tempfile.mkdtemp(prefix="ragen-test-cache-")

@@ -242,4 +242,7 @@ def test_a_model_is_evaluated_and_the_result_is_kept(run: Run, tmp_path: Path, m
 
 
 def test_eval_without_an_environment_is_refused_before_a_model_is_looked_for(run: Run) -> None:
-    assert run("eval", "no/such/model") == (2, "", "error: --env is missing: say what to play (known: bandit)\n")
+    code, out, err = run("eval", "no/such/model")
+    assert (code, out) == (2, "")
+    assert err.startswith("error: --env is missing: no/such/model is no run folder and no checkpoint; ")
+    assert err.count("\n") == 1

@@ -98,7 +98,7 @@ def train(recipe: str, /, *overrides: str, resume: Flag = False, as_json: Json =
     config = load(recipe, overrides)
     from ragen.run import train as run
 
-    summary = run(config, resume=resume, console=_console(stderr=as_json), recipe=recipe)
+    summary = run(config, resume=resume, console=_console(stderr=as_json))
     if as_json:
         _print_json(summary.to_json())
 

@@ -77,19 +77,19 @@ class RunSummary:
         }
 
 
-def train(config: Config, *, resume: bool = False, console: Console | None = None, recipe: str = "") -> RunSummary:
+def train(config: Config, *, resume: bool = False, console: Console | None = None) -> RunSummary:
     """Train from the start, or from the newest whole checkpoint of the run folder with `resume`.
 
-    Everything that can be refused is refused before the model loads. `recipe` is what the person typed, for the closing hints.
+    Everything that can be refused is refused before the model loads.
     Raises the RagenErrors of the parts, and NothingToDo when a resumed run has no step left.
     """
     check(config)
     display = Display(console)
     with _warnings_on(display):
-        return _train(config, resume, display, recipe or config.name)
+        return _train(config, resume, display)
 
 
-def _train(config: Config, resume: bool, display: Display, recipe: str) -> RunSummary:
+def _train(config: Config, resume: bool, display: Display) -> RunSummary:
     started = time.monotonic()
     trackers = Trackers(config.tracking, warn=display.message)
     folder = _run_folder(config, resume, display)
@@ -109,7 +109,7 @@ def _train(config: Config, resume: bool, display: Display, recipe: str) -> RunSu
                 before=_result_at(folder, 0),
                 after=after,
             )
-            _report(summary, config, display, recipe)
+            _report(summary, config, display)
             return summary
         except RagenError as error:
             display.log(Text(f"error: {error}"))
@@ -300,7 +300,7 @@ def _result_at(folder: Path, step: int) -> EvaluationResult | None:
     return next((result for result in read_results(folder / EVALUATIONS) if result.step == step), None)
 
 
-def _report(summary: RunSummary, config: Config, display: Display, recipe: str) -> None:
+def _report(summary: RunSummary, config: Config, display: Display) -> None:
     """The closing page: table, example trajectories, picture, folder, next commands."""
     curve = summary.folder / LEARNING_CURVE
     draw_learning_curve(read_metrics(summary.folder), curve, title=f"{summary.folder.name}: {config.model.name}")
@@ -310,4 +310,4 @@ def _report(summary: RunSummary, config: Config, display: Display, recipe: str) 
     display.message(f"{minutes:.1f} minutes, peak memory {summary.peak_memory_gib:.1f} GiB")
     display.message(f"run folder      {summary.folder}")
     display.message(f"learning curve  {curve}")
-    display.show(next_commands(summary.folder, recipe=recipe, tag=next(iter(config.environments))))
+    display.show(next_commands(summary.folder, tag=next(iter(config.environments))))

@@ -41,8 +41,8 @@ class FakeTraining:
         self.calls: list[SimpleNamespace] = []
         self.error: BaseException | None = None
 
-    def train(self, config: Config, *, resume: bool, console: Any, recipe: str) -> SimpleNamespace:
-        self.calls.append(SimpleNamespace(config=config, resume=resume, console=console, recipe=recipe))
+    def train(self, config: Config, *, resume: bool, console: Any) -> SimpleNamespace:
+        self.calls.append(SimpleNamespace(config=config, resume=resume, console=console))
         if self.error:
             raise self.error
         return SimpleNamespace(to_json=lambda: {"folder": "runs/bandit", "steps": config.trainer.steps})
@@ -75,7 +75,7 @@ def test_train_hands_over_the_loaded_recipe(run: Run, training: FakeTraining) ->
     assert run("train", "bandit", "trainer.steps=5", "seed=3")[0] == 0
     (call,) = training.calls
     assert (call.config.trainer.steps, call.config.seed) == (5, 3)
-    assert (call.resume, call.recipe) == (False, "bandit")
+    assert call.resume is False
     assert not call.console.stderr
 
 

@@ -170,14 +170,14 @@ def readable(text: str) -> str:
     return "".join(c if c in "\n\t" or unicodedata.category(c)[0] != "C" else "\ufffd" for c in text)
 
 
-def next_commands(run_folder: Path, *, recipe: str, tag: str) -> Text:
-    """What to type next. `recipe` is what the run was started from, `tag` one of its environments."""
+def next_commands(run_folder: Path, *, tag: str) -> Text:
+    """What to type next; `tag` is one of the run's environments. All of it starts from the run's own settings."""
     ragen, name = _command(), run_folder.name
     commands = {
         f"eval {run_folder} --env {tag}": "measure the newest checkpoint again, on held-out seeds",
         f"train {run_folder} --resume trainer.steps=50": "go on where this run stopped",
         f"train {run_folder} seed=1 name={name}-seed1": "was it luck? the same with another seed",
-        f"train {recipe} algorithm=brpo name={name}-brpo": "the same task with another algorithm",
+        f"train {run_folder} algorithm=brpo name={name}-brpo": "the same task with another algorithm",
         "envs": "what else there is to learn",
     }
     lines = Text("\nWhat next\n", style="bold")

@@ -166,7 +166,7 @@ def test_lines_and_ordinary_text_stay_as_they_are() -> None:
 
 def test_the_next_commands_name_this_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda name: "/usr/bin/ragen")
-    text = printed(next_commands(Path("runs/bandit"), recipe="bandit", tag="bandit"), width=140)
+    text = printed(next_commands(Path("runs/bandit"), tag="bandit"), width=140)
     assert "ragen eval runs/bandit --env bandit" in text
     assert "ragen train runs/bandit --resume trainer.steps=50" in text
 
@@ -177,7 +177,7 @@ def test_outside_an_activated_environment_the_commands_name_the_script(monkeypat
     monkeypatch.setattr("shutil.which", lambda name: None)
     monkeypatch.setattr("sys.executable", str(tmp_path / "bin" / "python"))
     monkeypatch.chdir(tmp_path)
-    text = printed(next_commands(Path("runs/bandit"), recipe="bandit", tag="bandit"), width=140)
+    text = printed(next_commands(Path("runs/bandit"), tag="bandit"), width=140)
     assert "bin/ragen eval runs/bandit --env bandit" in text
 
 

@@ -6,6 +6,7 @@ import atexit
 import os
 import shutil
 import signal
+import sys
 import tempfile
 
 # Before anything imports torch or huggingface_hub, which read these once: two workers on two cores need one thread each, and
@@ -47,3 +48,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         os.environ.pop("RAGEN_CACHE", None)
     else:
         os.environ["RAGEN_CACHE"] = USER_CACHE
+
+
+@pytest.fixture(autouse=True)
+def _count_open_corridors_from_zero() -> None:
+    corridor = sys.modules.get("tests.support.corridor")
+    if corridor is not None:
+        corridor.forget_open()

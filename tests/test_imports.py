@@ -10,6 +10,10 @@ from pathlib import Path
 
 import pytest
 
+import ragen
+from ragen.environments import registry
+from ragen.environments.bandit.env import BanditConfig
+
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "ragen"
 
@@ -79,8 +83,17 @@ def f():
     assert upward(Path("ragen/rollout/agent.py"), source) == ["ragen.config.schema", "ragen.training.update"]
 
 
-def test_the_root_module_imports_nothing_of_the_package() -> None:
-    assert list(imported_modules((PACKAGE / "__init__.py").read_text(encoding="utf-8"))) == []
+def test_importing_the_root_module_imports_nothing_else_of_the_package() -> None:
+    code = "import sys, ragen; print([name for name in sys.modules if name.startswith('ragen.')])"
+    assert run_blocked(code).stdout == "[]\n"
+
+
+def test_what_a_person_needs_for_an_environment_is_at_the_root() -> None:
+    assert ragen.register is registry.register
+    assert ragen.make("bandit").config == BanditConfig()
+    assert set(ragen._HOMES) | {"__version__"} == set(ragen.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'regsiter'"):
+        ragen.regsiter  # noqa: B018
 
 
 BLOCKED = """

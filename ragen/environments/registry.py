@@ -7,11 +7,17 @@ import importlib
 import math
 import types
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import gymnasium
 
 from ragen.environments.text_env import TextEnv, TextEnvConfig
 from ragen.errors import ConfigError, boundary, near_match
+
+ENTRY_POINTS = "ragen.environments"  # the group under which an installed package offers environments of its own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +32,10 @@ class Option:
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
-    """What `ragen envs NAME` shows. `example` is the beginning of a real episode: instruction, observation, one step."""
+    """What `ragen envs NAME` shows. `example` is the beginning of a real episode: instruction, observation, one step.
+
+    An environment that cannot be made without options of yours has no example.
+    """
 
     name: str
     description: str
@@ -34,33 +43,65 @@ class Description:
     example: str
 
 
+EnvClass = type[gymnasium.Env[Any, Any]]
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Entry:
-    target: type[TextEnv] | str  # a class, or "module:Class", imported when it is first asked for
+    target: EnvClass | str  # a class, or "module:Class", imported when it is first asked for
     description: str
 
 
 _entries: dict[str, _Entry] = {}
 
 
-def register(name: str, target: type[TextEnv] | str, description: str) -> None:
-    """Make `target` known as `name`. Registering the same again changes nothing; taking another's name raises ValueError."""
+def register(name: str, target: EnvClass | str, description: str = "") -> None:
+    """Make `target`, a TextEnv or any Gymnasium environment of text, known as `name`.
+
+    Registering the same again changes nothing. Raises ValueError for a name that is taken, or that reads as "module:Class".
+    """
+    if not name or ":" in name:
+        raise ValueError(f"environment name {name!r}: must be a name without ':', which marks 'module:Class'")
     entry = _Entry(target=target, description=description)
     if _entries.setdefault(name, entry) != entry:
         raise ValueError(f"environment name {name!r} is already taken by {_entries[name].target}")
 
 
 def names() -> tuple[str, ...]:
-    """The registered names, sorted."""
-    return tuple(sorted(_entries))
+    """The names there are, sorted: registered ones, and those that installed packages offer."""
+    return tuple(sorted({*_entries, *_offered()}))
+
+
+def summary(name: str) -> str:
+    """One phrase about an environment; of a built-in one without importing it. Raises ConfigError if it is unknown."""
+    if entry := _entries.get(name):
+        if entry.description:
+            return entry.description
+    elif offer := _offered().get(name):
+        return f"from the package {offer.dist.name if offer.dist else offer.module}"
+    return (load(name).__doc__ or "").strip().partition("\n")[0]
 
 
 def load(name: str) -> type[TextEnv]:
-    """The class behind a registered name or "module:Class", imported if need be. Raises ConfigError, one line."""
-    entry = _entries.get(name)
-    target: type[TextEnv] | str = entry.target if entry else name
-    if not isinstance(target, str):
-        return target
+    """The class behind a registered name, an entry point or "module:Class", imported if need be. Raises ConfigError, one line.
+
+    A Gymnasium environment that is no TextEnv comes back as one (adapters/gymnasium_env.py).
+    """
+    if entry := _entries.get(name):
+        target: Any = entry.target
+    elif offer := _offered().get(name):
+        target = offer.value
+    else:
+        target = name
+    found: EnvClass = _import(name, target) if isinstance(target, str) else target
+    if issubclass(found, TextEnv):
+        return found
+    from ragen.environments.adapters.gymnasium_env import wrap  # here, since adapters build on this module
+
+    return wrap(found, name)
+
+
+def _import(name: str, target: str) -> EnvClass:
     module_name, colon, class_name = target.partition(":")
     if not colon:
         known = ", ".join(names())
@@ -70,12 +111,20 @@ def load(name: str) -> type[TextEnv]:
     with boundary(ConfigError, f"environment {name!r} cannot be imported"):
         module = importlib.import_module(module_name)
     found = getattr(module, class_name, None)
-    if not (isinstance(found, type) and issubclass(found, TextEnv)):
-        classes = [key for key, value in vars(module).items() if isinstance(value, type) and issubclass(value, TextEnv)]
-        raise ConfigError(
-            f"environment {name!r}: {module_name} has no TextEnv named {class_name!r}{near_match(class_name, classes)}"
-        )
-    return found
+    if isinstance(found, type) and issubclass(found, gymnasium.Env):
+        return found
+    own = [key for key, value in vars(module).items() if isinstance(value, type) and issubclass(value, gymnasium.Env)]
+    classes = [key for key in own if getattr(module, key).__module__ == module.__name__]
+    raise ConfigError(
+        f"environment {name!r}: {module_name} has no environment class {class_name!r}{near_match(class_name, classes)} "
+        f"(its environments: {', '.join(classes) or 'none; subclass gymnasium.Env or ragen.TextEnv'})"
+    )
+
+
+@cache
+def _offered() -> dict[str, EntryPoint]:
+    """What installed packages offer; a registered name goes before one of theirs."""
+    return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
 
 
 def configure(name: str, options: Mapping[str, Any], *, where: str = "") -> TextEnvConfig:
@@ -91,6 +140,13 @@ def configure(name: str, options: Mapping[str, Any], *, where: str = "") -> Text
             )
     hints = get_type_hints(config_class)
     values = {key: _typed(value, hints[key], f"{where}.{key}") for key, value in options.items()}
+    missing = [
+        field.name
+        for field in dataclasses.fields(config_class)
+        if field.default is MISSING and field.default_factory is MISSING and field.name not in values
+    ]
+    if missing:
+        raise ConfigError(f"{where}.{missing[0]} is missing: environment {name!r} cannot be made without it")
     config = config_class(**values)
     try:
         config.check()
@@ -99,9 +155,10 @@ def configure(name: str, options: Mapping[str, Any], *, where: str = "") -> Text
     return config
 
 
-def make(name: str, options: Mapping[str, Any] | None = None) -> TextEnv:
-    """A new environment. `name` is a registered one or "module:Class" of a TextEnv of your own. Raises ConfigError, one line."""
-    return load(name)(configure(name, options or {}))
+def make(name: str, options: Mapping[str, Any] | None = None, *, render_mode: str | None = None) -> TextEnv:
+    """A new environment. `name` is a registered one or "module:Class" of your own. Raises ConfigError, one line."""
+    config = configure(name, options or {})
+    return load(name)(config) if render_mode is None else load(name)(config, render_mode=render_mode)
 
 
 def describe(name: str) -> Description:
@@ -109,17 +166,34 @@ def describe(name: str) -> Description:
     environment = load(name)
     hints = get_type_hints(environment.Config)
     options = tuple(
-        Option(name=f.name, type=_type_name(hints[f.name]), default=f.default, doc=f.metadata.get("doc", ""))
+        Option(name=f.name, type=_type_name(hints[f.name]), default=_default(f), doc=f.metadata.get("doc", ""))
         for f in dataclasses.fields(environment.Config)
     )
-    entry = _entries.get(name)
-    description = entry.description if entry else (environment.__doc__ or "").strip().partition("\n")[0]
-    return Description(name=name, description=description, options=options, example=_example(make(name)))
+    try:
+        env = make(name)
+    except ConfigError as error:
+        return Description(name=name, description=summary(name), options=options, example=f"(no example: {error})")
+    return Description(name=name, description=summary(name), options=options, example=_example(env))
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    """None where there is none."""
+    if field.default is not MISSING:
+        return field.default
+    return None if field.default_factory is MISSING else field.default_factory()
 
 
 def _typed(value: Any, hint: Any, where: str) -> Any:
     """`value` if it is of the type `hint` (an int also serves as a float, a bool never as a number); ConfigError otherwise."""
+    if hint is Any:
+        return value
     allowed = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    for each in allowed:
+        if get_origin(each) is list and isinstance(value, (list, tuple)):
+            (element,) = get_args(each)
+            return [_typed(item, element, f"{where}[{i}]") for i, item in enumerate(value)]
+        if get_origin(each) is dict and isinstance(value, Mapping):
+            return {str(key): item for key, item in value.items()}
     if type(value) in allowed and not (isinstance(value, float) and not math.isfinite(value)):
         return value
     if type(value) is int and float in allowed:
@@ -130,7 +204,7 @@ def _typed(value: Any, hint: Any, where: str) -> Any:
 
 
 def _type_name(hint: Any) -> str:
-    return hint.__name__ if isinstance(hint, type) else str(hint)
+    return hint.__name__ if isinstance(hint, type) and get_origin(hint) is None else str(hint).replace("typing.", "")
 
 
 def _example(env: TextEnv) -> str:

@@ -77,7 +77,7 @@ def test_an_environment_of_ones_own_is_made_by_its_import_path() -> None:
     [
         ("no_such_module_anywhere:Maze", "No module named 'no_such_module_anywhere'"),
         ("tests.support.corridor:Coridor", "did you mean 'Corridor'?"),
-        ("tests.support.corridor:CorridorConfig", "has no TextEnv named 'CorridorConfig'"),
+        ("tests.support.corridor:CorridorConfig", "has no environment class 'CorridorConfig'"),
         (":Maze", "cannot be imported"),
     ],
 )

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from ragen.config import load
+from ragen.config.environments import named
 from ragen.config.schema import Config
 from ragen.environments import registry
-from ragen.errors import ConfigError, near_match
+from ragen.errors import ConfigError
 
 
 def load_for_evaluation(
@@ -17,7 +18,7 @@ def load_for_evaluation(
 ) -> Config:
     """Load the config.yaml of the folder `run`; without one, the defaults with `target` as the model's name.
 
-    `names` are tags of the run, groups of conf/env, registered environments or module:Class; none means every tag of the run.
+    `names` are tags of the run, shipped tags, registered environments or module:Class; none means every tag of the run.
     `options` are KEY=VALUE for each of them. Raises ConfigError as config/load.py does, and if there is nothing to play.
     """
     values = load.read_file(run / "config.yaml") if run else {"model": {"name": target}}
@@ -25,18 +26,10 @@ def load_for_evaluation(
     kept: dict[str, Any] = {}
     tokens = []
     for name in names or own:
-        tag = name.rpartition(":")[2]  # of module:Class, the class
-        if name in own:
-            kept[tag] = own[name]
-        elif name in load.groups()["env"]:
-            tokens.append(f"+env@environments.{tag}={name}")
-        elif name in registry.names() or ":" in name:
-            kept[tag] = {"name": name}
-        else:
-            known = sorted({*own, *registry.names()})
-            raise ConfigError(f"--env {name}: no such environment (known: {', '.join(known)}){near_match(name, known)}")
+        tag, settings = (name, own[name]) if name in own else named(name)
+        kept[tag] = settings
         tokens += [f"environments.{tag}.options.{option}" for option in options]
-    if not kept and not tokens:
+    if not kept:
         raise ConfigError(
             f"--env is missing: {target} is no run folder and no checkpoint; to measure a model, say what it plays "
             f"(known: {', '.join(registry.names())}, or module:Class)"

@@ -9,6 +9,7 @@ Hydra composes (groups, defaults lists, overrides); its objects never leave this
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
@@ -18,13 +19,15 @@ from typing import Any, cast
 
 from ragen.config import schema
 from ragen.config.check import check
+from ragen.config.environments import by_tag
 from ragen.config.explain import one_line
 from ragen.config.overrides import Overrides, parse
 from ragen.config.schema import Config
 from ragen.errors import ConfigError, boundary, near_match
 
 _SCHEMA = "schema"  # the name under which the dataclass tree stands in a defaults list
-_FILE = "from_file"
+_FILE, _REPLACED = "from_file", "with_other_environments"
+_UNICODE_LINE_ENDS = frozenset("\x85\u2028\u2029")
 _CONF = files("ragen").joinpath("conf")
 
 
@@ -104,7 +107,12 @@ def dump(config: Config) -> str:
     """The configuration as YAML, every key with its value; `load_file` of it gives an equal Config."""
     from omegaconf import OmegaConf
 
-    return OmegaConf.to_yaml(OmegaConf.create(_escaped(asdict(config))))
+    values = _escaped(asdict(config))
+    text = OmegaConf.to_yaml(OmegaConf.create(values))
+    if _UNICODE_LINE_ENDS.isdisjoint(text):
+        return text
+    # YAML would fold these like a line end. JSON escapes them, and JSON is YAML.
+    return json.dumps(values, indent=2) + "\n"
 
 
 def _compose(name: str, overrides: Overrides, source: str) -> Config:
@@ -117,8 +125,16 @@ def _compose(name: str, overrides: Overrides, source: str) -> Config:
     with as_file(_CONF) as folder, one_line(source), _no_other_hydra():
         with initialize_config_dir(str(folder.resolve()), version_base="1.3"):
             chosen = compose(name, overrides=list(overrides.choices))
+            choices = list(overrides.choices)
+            if overrides.environments:
+                # Nothing of the former environments may stay, also not of one with the same tag: Hydra would merge the two.
+                content = cast(dict[str, Any], OmegaConf.to_container(chosen))
+                content["environments"] = by_tag(overrides.environments)
+                name, choices = _REPLACED, []
+                ConfigStore.instance().store(name=name, node={"defaults": [_SCHEMA, "_self_"], **content})
+                chosen = compose(name)
             overrides.check_tags(list(chosen.environments))
-            composed = compose(name, overrides=[*overrides.choices, *overrides.values]) if overrides.values else chosen
+            composed = compose(name, overrides=[*choices, *overrides.values]) if overrides.values else chosen
         config = cast(Config, OmegaConf.to_object(composed))
     check(config)
     return config

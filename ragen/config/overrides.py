@@ -1,7 +1,7 @@
 """Overrides from the command line: read with Hydra's own grammar, refused here in one line if they could not act.
 
-An override is `key=value`, a group choice `model=tiny` (a file of conf/model/), another environment
-`+env@environments.TAG=NAME`, or the removal of one, `~environments.TAG`.
+An override is `key=value`, a group choice `model=tiny` (a file of conf/model/), other environments `env=NAME` or `env=[NAME,NAME]`,
+one more under a tag of your own, `+env@environments.TAG=NAME`, or the removal of one, `~environments.TAG`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Overrides:
-    """Checked overrides as Hydra takes them: choices decide what the configuration is made of, values change it then."""
+    """Checked overrides as Hydra takes them: choices decide what the configuration is made of, values change it then.
+
+    `environments` are the names that replace every environment there is, if any.
+    """
 
     choices: tuple[str, ...]
     values: tuple[str, ...]
+    environments: tuple[str, ...] = ()
 
     def check_tags(self, tags: Collection[str]) -> None:
         """Raise ConfigError for a value of an environment that is not there."""
@@ -45,9 +49,15 @@ def parse(overrides: Sequence[str], *, groups: Mapping[str, Collection[str]], ap
     Raises ConfigError naming the override, what is allowed and the near match.
     """
     choices, values = [], []
+    environments: tuple[str, ...] = ()
     for text in overrides:
         override = _parse(text)
         key = override.key_or_group
+        if key == "env" and override.package is None and not override.is_delete() and not override.is_sweep_override():
+            if environments:
+                raise ConfigError(f"override {text!r}: env is given twice; several environments are written env=[a,b]")
+            environments = _names(text, override)
+            continue
         if override.is_sweep_override():
             raise ConfigError(
                 f"override {text!r}: one run takes one value; a list is written {key}=[a,b], text with commas {key}='\"a,b\"'"
@@ -58,7 +68,15 @@ def parse(overrides: Sequence[str], *, groups: Mapping[str, Collection[str]], ap
             choices.append(_group_choice(text, override, groups, append_groups))
         else:
             values.append(_value(text, override))
-    return Overrides(choices=tuple(choices), values=tuple(values))
+    return Overrides(choices=tuple(choices), values=tuple(values), environments=environments)
+
+
+def _names(text: str, override: Override) -> tuple[str, ...]:
+    value = override.value()
+    names = tuple(str(name) for name in value) if isinstance(value, list) else (str(value),)
+    if not all(names) or not names or isinstance(value, dict):
+        raise ConfigError(f"override {text!r}: must name an environment, or several as env=[a,b]; `ragen envs` lists them")
+    return names
 
 
 def _parse(text: str) -> Override:
@@ -89,7 +107,9 @@ def _group_choice(text: str, override: Override, groups: Mapping[str, Collection
         folder = "; a folder or hub id is set as model.name=..." if group == "model" and not hint else ""
         raise ConfigError(f"override {text!r}: {group} must be one of {', '.join(sorted(groups[group]))}{hint}{folder}")
     if group == "env" and not (package or "").startswith("environments."):
-        raise ConfigError(f"override {text!r}: say under which tag: +env@environments.TAG={choice}")
+        raise ConfigError(
+            f"override {text!r}: env={choice} replaces the environments, +env@environments.TAG={choice} adds one under a tag"
+        )
     if group != "env" and package is not None:
         raise ConfigError(f"override {text!r}: '@' is for environments only; write {group}={choice}")
     return f"+{text}" if append_groups and not override.is_add() else text

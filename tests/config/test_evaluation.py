@@ -55,7 +55,7 @@ def test_an_environment_of_one_s_own_goes_under_the_name_of_its_class() -> None:
     ("names", "options", "expected"),
     [
         ((), (), r"--env is missing: m is no run folder and no checkpoint; .* \(known: bandit\b.*, or module:Class\)"),
-        (("bandti",), (), r"--env bandti: no such environment \(known: bandit\b.*\); did you mean 'bandit'\?"),
+        (("bandti",), (), r"there is no environment 'bandti'; did you mean 'bandit'\? \(known: bandit\b.*"),
         (("bandit",), ("nmes=test",), r"environments\.bandit\.options\.nmes.*"),
     ],
 )

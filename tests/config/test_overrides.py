@@ -6,6 +6,7 @@ import pytest
 
 from ragen.config.load import load
 from ragen.errors import ConfigError
+from ragen.rollout.state_manager import EnvironmentConfig
 
 
 def refusal(*overrides: str) -> str:
@@ -130,9 +131,41 @@ def test_an_unknown_group_is_refused() -> None:
     )
 
 
-@pytest.mark.parametrize("override", ["env=bandit", "+env@elsewhere=bandit"])
-def test_an_environment_needs_a_tag(override: str) -> None:
-    assert refusal(override) == f"override {override!r}: say under which tag: +env@environments.TAG=bandit"
+@pytest.mark.parametrize("override", ["+env=bandit", "env=[bandit]"])
+def test_env_replaces_every_environment_and_nothing_of_the_former_one_stays(override: str) -> None:
+    assert load("bandit").environments["bandit"].options == {"names": "phoenix_dragon", "reversed": True}
+    config = load("bandit", [override, "environments.bandit.options.names=test"])
+    assert config.environments == {
+        "bandit": EnvironmentConfig(
+            name="bandit", num_groups=8, max_turns=1, max_actions=1, max_actions_per_turn=1, options={"names": "test"}
+        )
+    }
+    assert config.trainer == load("bandit").trainer
+
+
+def test_env_takes_a_class_of_one_s_own_beside_others() -> None:
+    config = load("bandit_tiny", ["env=[bandit,tests.support.corridor:Corridor]", "environments.Corridor.num_groups=3"])
+    assert {tag: (env.name, env.num_groups) for tag, env in config.environments.items()} == {
+        "bandit": ("bandit", 8),
+        "Corridor": ("tests.support.corridor:Corridor", 3),
+    }
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["env=badnit"], "there is no environment 'badnit'; did you mean 'bandit'? (known: "),
+        (["env=[]"], "must name an environment, or several as env=[a,b]"),
+        (["env=[bandit,bandit]"], "two environments would have the tag 'bandit'; raise its num_groups instead"),
+        (["env=bandit", "env=bandit"], "env is given twice; several environments are written env=[a,b]"),
+        (["env=no_such_module:X"], "environments.X.name: environment 'no_such_module:X' cannot be imported"),
+        (["+env@elsewhere=bandit"], "env=bandit replaces the environments, +env@environments.TAG=bandit adds one under a tag"),
+    ],
+)
+def test_what_env_cannot_mean_is_refused(overrides: list[str], says: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load("bandit", overrides)
+    assert says in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -166,6 +166,30 @@ KEYS: tuple[Metric, ...] = (
         what="`rollout/return` of one environment tag",
         healthy="rises for every tag",
     ),
+    Metric(
+        key="rollout/part/<name>",
+        reducer=Reducer.MEAN,
+        what="mean sum of one weighted part of the return in a trajectory: `environment`, `format`, or a reward function of your own",
+        healthy="rises for what you want more of",
+    ),
+    Metric(
+        key="rollout/part_std/<name>",
+        reducer=Reducer.MEAN,
+        what="standard deviation of that part inside a group, over the members it judged, mean over groups",
+        healthy="above 0: a part that is the same for all members teaches nothing",
+    ),
+    Metric(
+        key="rollout/part_abstained_frac/<name>",
+        reducer=Reducer.MEAN,
+        what="share of trajectories about which that part abstained",
+        healthy="what you expect of the function",
+    ),
+    Metric(
+        key="rollout/abstained_frac",
+        reducer=Reducer.MEAN,
+        what="share of trajectories about which every part with a weight abstained, which are neither scored nor trained on",
+        healthy="0, or a small share",
+    ),
     # update
     Metric(
         key="update/loss",
@@ -290,6 +314,12 @@ KEYS: tuple[Metric, ...] = (
         what="share of replies in the tag's held-out episodes that could be read and held only known actions",
         healthy="above 0.95 after training",
     ),
+    Metric(
+        key="eval/<tag>/part/<name>",
+        reducer=Reducer.LAST,
+        what="mean of a reward function of your own over the tag's held-out episodes that it judged, weighted",
+        healthy="rises where it is trained on",
+    ),
     # time and memory
     Metric(
         key="time/rollout_s",
@@ -328,7 +358,7 @@ KEYS: tuple[Metric, ...] = (
         healthy="rises during the first steps, then flat",
     ),
 )
-"""Every series that a run logs, in the order of docs/metrics.md. `<tag>` and `<reason>` stand for one name of their kind."""
+"""Every series that a run logs, in the order of docs/metrics.md. `<tag>`, `<reason>` and `<name>` stand for one name of their kind."""
 
 
 def find(key: str) -> Metric | None:

@@ -31,13 +31,22 @@ class EndReason(StrEnum):
 
     SOLVED = "solved"  # the environment ended the episode with success
     FAILED = "failed"  # the environment ended the episode without success
-    TURN_LIMIT = "turn_limit"
+    TRUNCATED = "truncated"  # the environment broke the episode off, for a limit of its own that the agent cannot know
+    TURN_LIMIT = "turn_limit"  # announced in every prompt, like the next: running out of it is a failure
     ACTION_LIMIT = "action_limit"
     CONTEXT_LIMIT = "context_limit"  # no room left in the context window for an observation and a reply
     PARSE_FAILURE = "parse_failure"  # too many replies in a row without one valid action
     ENVIRONMENT_ERROR = "environment_error"
     ENGINE_ERROR = "engine_error"
-    TIMEOUT = "timeout"
+    TIMEOUT = "timeout"  # the environment did not answer within its deadline
+
+    @property
+    def is_truncation(self) -> bool:
+        """True if a limit that the agent could not know cut the episode short: what it was worth from there on is not zero.
+
+        False for an announced budget: that the agent ran out of turns, actions or valid replies is how the task ended.
+        """
+        return self in (EndReason.TRUNCATED, EndReason.CONTEXT_LIMIT)
 
     @property
     def is_infrastructure(self) -> bool:
@@ -100,6 +109,7 @@ class EpisodeKey:
     environment: str  # the tag under which the environment is configured
     task_seed: int  # shared by the group: the initial state
     dynamics_seed: int  # the member's own: what chance does afterwards
+    attempt: int = 0  # above 0: played in the place of a member whose infrastructure failed, with another dynamics seed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,6 +152,12 @@ class Turn:
     finish_reason: FinishReason
     policy_version: int
     info: Mapping[str, float] = field(default_factory=dict)
+    parts: Mapping[str, float] = field(default_factory=dict)  # weighted, by name, once credit has mixed in other rewards
+
+    @property
+    def total_reward(self) -> float:
+        """What this turn adds to the return: its parts, or reward plus format penalty where nothing was mixed in."""
+        return float(sum(self.parts.values())) if self.parts else self.reward + self.format_penalty
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,8 +189,10 @@ class Trajectory:
 
     @property
     def return_(self) -> float:
-        """Rewards plus format penalties: what StarPO optimises."""
-        return self.rewards + self.format_penalties
+        """What StarPO optimises: rewards plus format penalties, or the weighted parts that credit made of them."""
+        if not any(turn.parts for turn in self.turns):
+            return self.rewards + self.format_penalties
+        return float(sum(turn.total_reward for turn in self.turns))
 
     @property
     def num_actions(self) -> int:
@@ -193,10 +211,15 @@ class Trajectory:
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """The trajectories that share an initial state. Infrastructure failures are kept apart in `failed`, never scored."""
+    """The trajectories that share an initial state.
+
+    Infrastructure failures are kept apart in `failed`, replaced or not, and never scored; `abstained` are those that no reward
+    function would judge.
+    """
 
     trajectories: tuple[Trajectory, ...]
     failed: tuple[Trajectory, ...] = ()
+    abstained: tuple[Trajectory, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -243,6 +243,7 @@ def _assemble(
                     config.rollout,
                     model=config.model.name,
                     step=done,
+                    rewards=config.rewards,
                     on_progress=show,
                 )
             )
@@ -270,6 +271,7 @@ def _assemble(
         folder=folder,
         config=config.trainer,
         rollout=config.rollout,
+        rewards=config.rewards,
         estimator=config.algorithm.advantage,
         std_normalize=config.algorithm.std_normalize,
         learner=learner,

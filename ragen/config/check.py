@@ -22,6 +22,7 @@ def check(config: Config) -> None:
         config.model,
         config.engine,
         config.rollout,
+        config.rewards,
         config.algorithm,
         config.optimizer,
         config.trainer,

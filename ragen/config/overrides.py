@@ -1,7 +1,7 @@
 """Overrides from the command line: read with Hydra's own grammar, refused here in one line if they could not act.
 
-An override is `key=value`, a group choice `model=tiny` (a file of conf/model/), other environments `env=NAME` or `env=[NAME,NAME]`,
-one more under a tag of your own, `+env@environments.TAG=NAME`, or the removal of one, `~environments.TAG`.
+An override is `key=value`, a group choice `model=tiny` (a file of conf/model/), other environments `env=NAME` or `env=[A,B]`, one
+more under a tag of your own, `+env@environments.TAG=NAME`, or the removal of one, `~environments.TAG`.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from typing import Any
 
 from ragen.algorithms.config import AlgorithmConfig
+from ragen.credit.rewards import RewardsConfig
 from ragen.engines.config import EngineConfig
 from ragen.errors import near_match
 from ragen.evaluation.config import EvaluationConfig
@@ -38,6 +39,7 @@ class Config:
     environments: dict[str, EnvironmentConfig] = field(default_factory=dict)  # by tag; metrics carry the tag
     engine: EngineConfig = field(default_factory=EngineConfig)
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
+    rewards: RewardsConfig = field(default_factory=RewardsConfig)
     algorithm: AlgorithmConfig = field(default_factory=AlgorithmConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)

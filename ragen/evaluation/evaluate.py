@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
+from ragen.credit.rewards import RewardsConfig, score
 from ragen.engines.base import Engine
 from ragen.errors import TrainingError
 from ragen.evaluation.config import EvaluationConfig
@@ -32,9 +33,12 @@ async def evaluate(
     model: str,
     step: int,
     kind: str = VALIDATION,
+    rewards: RewardsConfig | None = None,
     on_progress: Progress | None = None,
 ) -> EvaluationResult:
     """Play `evaluation.num_episodes` episodes of every environment tag, each from its own held-out seed, and measure them.
+
+    Success and return are the environment's own, whatever a run trains on; `rewards` of one's own are measured beside them.
 
     The seeds depend on the episode's number alone: every policy, run and set of tags is measured on the same episodes.
     Raises TrainingError if broken infrastructure takes more than `rollout.max_failed_frac` of the episodes, or all of a tag.
@@ -63,15 +67,29 @@ async def evaluate(
         kind=kind,
         seconds=time.monotonic() - started,
         settings=_settings(environments, evaluation, rollout),
+        rewards=rewards or RewardsConfig(),
     )
 
 
 def summarise(
-    groups: Sequence[Group], *, model: str, step: int, kind: str, seconds: float, settings: Mapping[str, Any]
+    groups: Sequence[Group],
+    *,
+    model: str,
+    step: int,
+    kind: str,
+    seconds: float,
+    settings: Mapping[str, Any],
+    rewards: RewardsConfig,
 ) -> EvaluationResult:
     """Measure finished episodes, tag by tag. Raises TrainingError for a tag without a single scored episode."""
     scored, failed = _by_tag(group.trajectories for group in groups), _by_tag(group.failed for group in groups)
-    tags = {tag: measure(tag, scored.get(tag, []), failed.get(tag, [])) for tag in {**scored, **failed}}
+    judged = _by_tag(group.trajectories for group in score(groups, rewards))
+    tags = {
+        tag: dataclasses.replace(
+            measure(tag, scored.get(tag, []), failed.get(tag, [])), reward_parts=_own_rewards(judged.get(tag, []), rewards)
+        )
+        for tag in {**scored, **failed}
+    }
     successes = [tag.successes for tag in tags.values()]
     return EvaluationResult(
         model=model,
@@ -108,6 +126,16 @@ def measure(tag: str, scored: Sequence[Trajectory], failed: Sequence[Trajectory]
         successes=successes,
         returns=returns,
     )
+
+
+def _own_rewards(judged: Sequence[Trajectory], rewards: RewardsConfig) -> dict[str, float]:
+    """The mean of each reward function, weighted, over the episodes that it judged."""
+    means = {}
+    for name in rewards.functions:
+        sums = [sum(turn.parts[name] for turn in t.turns) for t in judged if all(name in turn.parts for turn in t.turns)]
+        if sums:
+            means[name] = _mean(sums)
+    return means
 
 
 def _by_tag(parts: Iterable[Sequence[Trajectory]]) -> dict[str, list[Trajectory]]:

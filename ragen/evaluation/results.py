@@ -35,6 +35,7 @@ class TagResult:
     seeds: tuple[int, ...]  # the task seed of each scored episode, in the order of the next two
     successes: tuple[bool, ...]
     returns: tuple[float, ...]
+    reward_parts: Mapping[str, float] = field(default_factory=dict)  # mean of each reward of one's own, over what it judged
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +82,7 @@ class EvaluationResult:
             named[f"eval/{tag}/success"] = result.success.mean
             named[f"eval/{tag}/return"] = result.return_.mean
             named[f"eval/{tag}/format_validity"] = result.format_validity
+            named |= {f"eval/{tag}/part/{name}": mean for name, mean in result.reward_parts.items()}
         return named
 
 

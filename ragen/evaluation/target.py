@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ragen.credit.rewards import RewardsConfig
 from ragen.engines.torch_engine import TorchEngine
 from ragen.errors import StorageError
 from ragen.evaluation.config import EvaluationConfig
@@ -68,6 +69,7 @@ def evaluate_target(
     rollout: RolloutConfig,
     *,
     kind: str = "eval",
+    rewards: RewardsConfig | None = None,
     on_progress: Progress | None = None,
 ) -> EvaluationResult:
     """Load the policy of `target` and evaluate it. Raises ModelError if the model cannot be had, else as `evaluate`."""
@@ -87,6 +89,7 @@ def evaluate_target(
                 model=target.model.name,
                 step=target.step,
                 kind=kind,
+                rewards=rewards,
                 on_progress=on_progress,
             )
         finally:

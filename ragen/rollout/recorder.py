@@ -52,6 +52,7 @@ TURN = pa.struct(
         ("finish_reason", pa.string()),
         ("policy_version", pa.int64()),
         ("info", pa.map_(pa.string(), pa.float64())),
+        ("parts", pa.map_(pa.string(), pa.float64())),
     ]
 )
 SCHEMA = pa.schema(
@@ -93,7 +94,7 @@ def write_rollout(path: Path, groups: Sequence[Group], advantages: Mapping[Episo
 
     Raises StorageError, with nothing half-written left, when the disk refuses.
     """
-    trajectories = [t for group in groups for t in (*group.trajectories, *group.failed)]
+    trajectories = [t for group in groups for t in (*group.trajectories, *group.abstained, *group.failed)]
     known = advantages or {}
     rows = [known.get(t.key) for t in trajectories]
     for trajectory, row in zip(trajectories, rows, strict=True):
@@ -179,6 +180,7 @@ def _turn_to_row(turn: Turn) -> dict[str, Any]:
         "finish_reason": turn.finish_reason,
         "policy_version": turn.policy_version,
         "info": dict(turn.info),
+        "parts": dict(turn.parts),
     }
 
 
@@ -194,6 +196,7 @@ def _row_to_turn(row: Mapping[str, Any]) -> Turn:
         finish_reason=FinishReason(row["finish_reason"]),
         policy_version=row["policy_version"],
         info=dict(row["info"]),
+        parts=dict(row["parts"]),
     )
 
 

@@ -46,6 +46,8 @@ class MeasuredTag(Protocol):
     def format_validity(self) -> float: ...
     @property
     def sampled_tokens(self) -> float: ...
+    @property
+    def reward_parts(self) -> Mapping[str, float]: ...
 
 
 class Measured(Protocol):
@@ -77,7 +79,7 @@ def before_after_table(before: Measured | None, after: Measured) -> Table:
         cells = [_figures(measured.environments[name]) for measured in columns]
         for figure in cells[0]:
             label = figure if len(after.environments) == 1 else f"{name}: {figure}"
-            table.add_row(label, *(cell[figure] for cell in cells), style="bold" if figure == "success" else "")
+            table.add_row(label, *(cell.get(figure, "-") for cell in cells), style="bold" if figure == "success" else "")
         table.add_section()
     return table
 
@@ -88,6 +90,7 @@ def _figures(tag: MeasuredTag) -> dict[str, str]:
         "return": _with_interval(tag.return_, "{:+.3f}"),
         "format validity": f"{tag.format_validity:.1%}",
         "sampled tokens": f"{tag.sampled_tokens:.1f}",
+        **{f"reward {name}": f"{mean:+.3f}" for name, mean in tag.reward_parts.items()},
     }
 
 

@@ -11,35 +11,40 @@ from ragen.records import EndReason, FinishReason, Group, Trajectory, Verdict
 
 
 def rollout_metrics(groups: Sequence[Group], *, seconds: float) -> dict[str, float]:
-    """Metrics of the scored trajectories; failures of the infrastructure appear in `failed_frac` and the end reasons alone."""
+    """Metrics of the trajectories played to an end; failures of the infrastructure count in `failed_frac` and end reasons alone.
+
+    Returns and their spread leave out what every reward function abstained about.
+    """
     scored = [t for group in groups for t in group.trajectories]
+    played = [t for group in groups for t in (*group.trajectories, *group.abstained)]
     failed = [t for group in groups for t in group.failed]
-    turns = [turn for t in scored for turn in t.turns]
+    turns = [turn for t in played for turn in t.turns]
     compared = [group.trajectories for group in groups if len(group.trajectories) > 1]
     returns = [[t.return_ for t in members] for members in compared]
     metrics: dict[str, float | None] = {
-        "rollout/success": _mean(t.success for t in scored),
+        "rollout/success": _mean(t.success for t in played),
         "rollout/return": _mean(t.return_ for t in scored),
-        "rollout/reward": _mean(t.rewards for t in scored),
-        "rollout/format_penalty": _mean(t.format_penalties for t in scored),
+        "rollout/reward": _mean(t.rewards for t in played),
+        "rollout/format_penalty": _mean(t.format_penalties for t in played),
         "rollout/format_validity": _mean(turn.reply.verdict is Verdict.VALID for turn in turns),
-        "rollout/num_turns": _mean(len(t.turns) for t in scored),
-        "rollout/num_actions": _mean(t.num_actions for t in scored),
-        "rollout/response_tokens": _mean(t.num_sampled for t in scored),
+        "rollout/num_turns": _mean(len(t.turns) for t in played),
+        "rollout/num_actions": _mean(t.num_actions for t in played),
+        "rollout/response_tokens": _mean(t.num_sampled for t in played),
         "rollout/truncated_reply_frac": _mean(turn.finish_reason is FinishReason.LENGTH for turn in turns),
         "rollout/group_return_std": _mean(map(stdev, returns)),
         "rollout/group_reward_std": _mean(stdev(t.rewards for t in members) for members in compared),
         "rollout/group_penalty_std": _mean(stdev(t.format_penalties for t in members) for members in compared),
         "rollout/zero_spread_frac": _mean(map(all_equal, returns)),
-        "rollout/failed_frac": len(failed) / max(1, len(scored) + len(failed)),
-        "rollout/tokens_per_s": sum(t.num_sampled for t in scored + failed) / seconds,
+        "rollout/failed_frac": len(failed) / max(1, len(played) + len(failed)),
+        "rollout/tokens_per_s": sum(t.num_sampled for t in played + failed) / seconds,
     }
     for reason in EndReason:
-        share = fmean(t.end_reason is reason for t in scored + failed)
+        share = fmean(t.end_reason is reason for t in played + failed)
         if share:
             metrics[f"rollout/end/{reason}"] = share
-    for tag, members in _by_tag(scored).items():
+    for tag, members in _by_tag(played).items():
         metrics[f"rollout/{tag}/success"] = _mean(t.success for t in members)
+    for tag, members in _by_tag(scored).items():
         metrics[f"rollout/{tag}/return"] = _mean(t.return_ for t in members)
     return finite_only(metrics)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ragen.credit.advantages import make_samples
+from ragen.credit.rewards import RewardsConfig, score
 from ragen.engines.torch_engine import TorchEngine
 from ragen.errors import TrainingError
 from ragen.records import Group, Sample, Sampling
@@ -22,6 +23,7 @@ from ragen.rollout.state_manager import EnvHandle, EnvStateManager
 from ragen.training.checkpoint import Checkpoint, save_checkpoint
 from ragen.training.config import TrainerConfig
 from ragen.training.display import Display
+from ragen.training.reward_metrics import reward_metrics
 from ragen.training.rollout_metrics import rollout_metrics
 from ragen.training.trackers import Trackers
 from ragen.training.update import Learner
@@ -39,6 +41,7 @@ class Trainer:
     folder: Path
     config: TrainerConfig
     rollout: RolloutConfig
+    rewards: RewardsConfig
     estimator: str
     std_normalize: bool
     learner: Learner
@@ -77,10 +80,11 @@ class Trainer:
     def step(self, step: int) -> dict[str, float]:
         """One rollout and its update; returns the metrics of both. Steps are counted from 0."""
         started = time.perf_counter()
-        groups = self.roll_out(step)
+        played = self.roll_out(step)
         rollout_s = time.perf_counter() - started
+        groups = score(played, self.rewards)
         samples = make_samples(groups, estimator=self.estimator, divide=self.std_normalize)
-        metrics = rollout_metrics(groups, seconds=rollout_s)
+        metrics = rollout_metrics(groups, seconds=rollout_s) | reward_metrics(groups)
         self._record(step, groups, samples)
         if not samples:
             raise TrainingError(f"step {step + 1}: nothing to train on: {_why_nothing(groups)}")
@@ -164,6 +168,8 @@ class Trainer:
 
 def _why_nothing(groups: list[Group]) -> str:
     failed = [trajectory for group in groups for trajectory in group.failed]
+    if not failed and any(group.abstained for group in groups) and not any(group.trajectories for group in groups):
+        return "every reward function abstained about every trajectory"
     if failed and not any(group.trajectories for group in groups):
         return f"all {len(failed)} trajectories failed, the first: {failed[0].error}"
     return "no trajectory holds a sampled token"

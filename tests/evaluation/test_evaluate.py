@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ragen.credit.rewards import RewardsConfig
 from ragen.engines.scripted import ScriptedEngine, ScriptedReply
 from ragen.errors import TrainingError
 from ragen.evaluation.config import EvaluationConfig
@@ -43,13 +44,35 @@ def run(
     *,
     rollout: RolloutConfig = ROLLOUT,
     step: int = 16,
+    rewards: RewardsConfig | None = None,
     on_progress: Callable[[int, int, int], None] | None = None,
     **environments: EnvironmentConfig,
 ) -> EvaluationResult:
     environments = environments or {"walk": ONE_STEP}
     return asyncio.run(
-        evaluate(engine, TEMPLATE, environments, evaluation, rollout, model="tiny", step=step, on_progress=on_progress)
+        evaluate(
+            engine,
+            TEMPLATE,
+            environments,
+            evaluation,
+            rollout,
+            model="tiny",
+            step=step,
+            rewards=rewards,
+            on_progress=on_progress,
+        )
     )
+
+
+def test_rewards_of_one_s_own_are_measured_beside_the_environment_s_return() -> None:
+    """Weight 0 for the environment changes nothing about success and return, which compare runs of every kind."""
+    evaluation = EvaluationConfig(num_episodes=2)
+    plain = run(engine_of([RIGHT, NOISE]), evaluation)
+    rewards = RewardsConfig(functions={"mine": "tests.support.rewards:one"}, weights={"mine": 0.5, "environment": 0.0})
+    measured = run(engine_of([RIGHT, NOISE]), evaluation, rewards=rewards)
+    assert measured.environments["walk"].reward_parts == {"mine": 0.5}
+    assert measured.environments["walk"].returns == plain.environments["walk"].returns
+    assert measured.metrics() == plain.metrics() | {"eval/walk/part/mine": 0.5}
 
 
 def test_three_wins_and_one_reply_that_could_not_be_read() -> None:
@@ -121,7 +144,15 @@ def test_too_much_broken_infrastructure_is_an_error_and_not_a_score() -> None:
 def test_a_tag_without_a_scored_episode_is_an_error_that_names_the_cause() -> None:
     lost = Episode(turns=(), end_reason=EndReason.TIMEOUT, error="no answer in 60 s").made()
     with pytest.raises(TrainingError, match=r"evaluation of bandit: no episode was scored \(no answer in 60 s\)"):
-        summarise([Group(trajectories=(), failed=(lost,))], model="m", step=0, kind="k", seconds=0.0, settings={})
+        summarise(
+            [Group(trajectories=(), failed=(lost,))],
+            model="m",
+            step=0,
+            kind="k",
+            seconds=0.0,
+            settings={},
+            rewards=RewardsConfig(),
+        )
 
 
 def test_success_is_the_environments_word_and_not_a_sign_of_the_reward() -> None:

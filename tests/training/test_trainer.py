@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from ragen.credit.rewards import RewardsConfig
 from ragen.errors import TrainingError
 from ragen.records import EndReason, Group
 from ragen.rollout.config import RolloutConfig, SamplingConfig
@@ -24,6 +25,7 @@ from ragen.training.trainer import Trainer, peak_memory_gib
 from ragen.training.update import UpdateResult
 from tests.support.episodes import corridor, manager
 from tests.support.learners import small_policy
+from tests.support.rewards import answer
 from tests.support.samples import make_group
 
 
@@ -61,7 +63,15 @@ class StandInLearner:
 class Parts:
     """A trainer on stand-ins, and what it did: saves, evaluations and requests, in order."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, *, bad: Sequence[int] = (), **config: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        *,
+        bad: Sequence[int] = (),
+        rewards: RewardsConfig | None = None,
+        **config: Any,
+    ) -> None:
         self.engine, self.learner = StandInEngine(), StandInLearner(bad)
         self.saved: list[int] = []
         self.evaluated: list[int] = []
@@ -77,6 +87,7 @@ class Parts:
             folder=folder,
             config=TrainerConfig(**config),
             rollout=RolloutConfig(sampling=SamplingConfig(temperature=0.7, top_p=0.9, top_k=5, max_new_tokens=3)),
+            rewards=rewards or RewardsConfig(),
             estimator="grpo",
             std_normalize=False,
             learner=cast(Any, self.learner),
@@ -188,3 +199,26 @@ def test_a_return_that_is_no_number_stops_the_run_with_its_name(tmp_path: Path, 
 def test_memory_is_told_in_gib() -> None:
     """This process has torch loaded: more than 0.1 and, for a test, less than 64."""
     assert 0.1 < peak_memory_gib() < 64
+
+
+def test_rewards_of_one_s_own_reach_the_update_the_log_and_the_rollout_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The environment pays (1, 0) and the function (0, 1) with weight 3 in its place: the advantages turn around."""
+    answer(0.0, 1.0)
+    rewards = RewardsConfig(functions={"mine": "tests.support.rewards:planted"}, weights={"mine": 3.0, "environment": 0.0})
+    parts = Parts(tmp_path, monkeypatch, rewards=rewards, steps=1)
+    parts.trainer.run()
+    (row,) = read_metrics(tmp_path)
+    assert (row["rollout/reward"], row["rollout/part/mine"], row["rollout/part/environment"]) == (0.5, 1.5, 0.0)
+    recorded = read_rollout(tmp_path / "rollouts" / "step-000001.parquet")
+    assert [float(each.advantages[-1]) for each in recorded if each.advantages is not None] == [-1.5, 1.5]
+    assert [each.trajectory.turns[0].parts["mine"] for each in recorded] == [0.0, 3.0]
+
+
+def test_a_step_about_which_everything_abstains_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer(None, None)
+    rewards = RewardsConfig(functions={"mine": "tests.support.rewards:planted"}, weights={"environment": 0.0})
+    parts = Parts(tmp_path, monkeypatch, rewards=rewards, steps=1)
+    with pytest.raises(TrainingError, match="nothing to train on: every reward function abstained about every trajectory"):
+        parts.trainer.run()

@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ragen.environments.registry import make, register
-    from ragen.environments.text_env import TextEnv, TextEnvConfig, option
+    from ragen.environments.text_env import StepAnswer, TextEnv, TextEnvConfig, option
+    from ragen.errors import ConfigError
 
 __version__ = "0.1.0"
-__all__ = ["TextEnv", "TextEnvConfig", "__version__", "make", "option", "register"]
+__all__ = ["ConfigError", "StepAnswer", "TextEnv", "TextEnvConfig", "__version__", "make", "option", "register"]
 
 _HOMES = {
+    "ConfigError": "ragen.errors",
+    "StepAnswer": "ragen.environments.text_env",
     "TextEnv": "ragen.environments.text_env",
     "TextEnvConfig": "ragen.environments.text_env",
     "make": "ragen.environments.registry",

@@ -128,8 +128,8 @@ KEYS: tuple[Metric, ...] = (
         key="rollout/end/<reason>",
         reducer=Reducer.MEAN,
         what=(
-            "share of all trajectories that ended for this reason (solved, failed, turn_limit, action_limit, context_limit,"
-            " parse_failure, environment_error, engine_error, timeout)"
+            "share of all trajectories that ended for this reason (solved, failed, truncated, turn_limit, action_limit,"
+            " context_limit, parse_failure, environment_error, engine_error, timeout)"
         ),
         healthy="`solved` grows, the limits shrink",
     ),
@@ -138,8 +138,14 @@ KEYS: tuple[Metric, ...] = (
         reducer=Reducer.MEAN,
         what=(
             "share of trajectories lost to broken infrastructure (environment_error, engine_error, timeout), which are "
-            "never scored"
+            "never scored; one that was played anew after that counts as another trajectory"
         ),
+        healthy="0",
+    ),
+    Metric(
+        key="rollout/replaced_frac",
+        reducer=Reducer.MEAN,
+        what="share of the trajectories played to an end that stand in for one lost to broken infrastructure",
         healthy="0",
     ),
     Metric(
@@ -169,7 +175,10 @@ KEYS: tuple[Metric, ...] = (
     Metric(
         key="rollout/part/<name>",
         reducer=Reducer.MEAN,
-        what="mean sum of one weighted part of the return in a trajectory: `environment`, `format`, or a reward function of your own",
+        what=(
+            "mean sum of one weighted part of the return in a trajectory: `environment`, `format`, or a reward function of "
+            "your own"
+        ),
         healthy="rises for what you want more of",
     ),
     Metric(
@@ -358,7 +367,7 @@ KEYS: tuple[Metric, ...] = (
         healthy="rises during the first steps, then flat",
     ),
 )
-"""Every series that a run logs, in the order of docs/metrics.md. `<tag>`, `<reason>` and `<name>` stand for one name of their kind."""
+"""Every series that a run logs, in the order of docs/metrics.md. `<tag>`, `<reason>` and `<name>` stand for a name."""
 
 
 def find(key: str) -> Metric | None:

@@ -25,12 +25,11 @@ from ragen.errors import ConfigError
 from ragen.metrics import find
 from ragen.models.aliases import ALIASES
 from ragen.training.display import Display
+from tests.support.pages import FENCE, ROOT, blocks
 
-ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "ragen"
 EXAMPLE = ROOT / "examples" / "train_bandit.py"
 SECTIONS = tuple(field.name for field in fields(Config))
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def written_pages() -> list[Path]:
@@ -38,11 +37,6 @@ def written_pages() -> list[Path]:
 
 
 PAGES = written_pages()
-
-
-def blocks(page: Path, *languages: str) -> list[str]:
-    """The fenced blocks of a page in one of the languages; "" is a block without one."""
-    return [body for language, body in FENCE.findall(page.read_text(encoding="utf-8")) if language in languages]
 
 
 def spans(page: Path) -> list[str]:

@@ -22,7 +22,6 @@ from tests.support.models import tiny_llama
 # Twelve trajectories a step in three groups, eight tokens a reply.
 SMALL = (
     "name=run",
-    "environments.bandit.num_groups=3",
     "rollout.group_size=4",
     "rollout.sampling.max_new_tokens=8",
     "evaluation.num_episodes=5",
@@ -34,7 +33,8 @@ SMALL = (
 
 def small_config(folder: Path, *overrides: str, model: Path | str = "") -> Config:
     """The recipe bandit_tiny at its smallest, writing into `folder`; `model` is the two-layer Llama unless given."""
-    return load("bandit_tiny", [*SMALL, f"model.name={model or tiny_llama()}", f"output_dir={folder}", *overrides])
+    groups = [] if any(override.startswith("env=") for override in overrides) else ["environments.bandit.num_groups=3"]
+    return load("bandit_tiny", [*SMALL, *groups, f"model.name={model or tiny_llama()}", f"output_dir={folder}", *overrides])
 
 
 def corridor_config(folder: Path, *overrides: str, model: Path | str = "") -> Config:

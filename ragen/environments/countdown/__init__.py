@@ -1,0 +1,1 @@
+"""Countdown, arithmetic with given numbers: see docs/environments/countdown.md."""

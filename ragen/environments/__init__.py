@@ -19,3 +19,18 @@ register(
     "ragen.environments.sudoku.env:SudokuEnv",
     "fill a 4x4 or 9x9 Sudoku with one solution, digit by digit; the last digit pays a bonus",
 )
+register(
+    "game_2048",
+    "ragen.environments.game_2048.env:Game2048Env",
+    "slide and merge tiles until the goal tile is made; 4x4 and 2048 by default",
+)
+register(
+    "rubiks_cube",
+    "ragen.environments.rubiks_cube.env:RubiksCubeEnv",
+    "the 2x2x2 cube, scrambled exactly as many turns deep as asked for",
+)
+register(
+    "minesweeper",
+    "ragen.environments.minesweeper.env:MinesweeperEnv",
+    "reveal every cell that is not a mine; solvable by logic, without guessing, by default",
+)

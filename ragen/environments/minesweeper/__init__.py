@@ -1,0 +1,1 @@
+"""Minesweeper, by default solvable without guessing: see docs/environments/minesweeper.md."""

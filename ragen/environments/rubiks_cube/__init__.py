@@ -1,0 +1,1 @@
+"""The 2x2x2 Rubik's cube: see docs/environments/rubiks_cube.md."""

@@ -34,3 +34,23 @@ register(
     "ragen.environments.minesweeper.env:MinesweeperEnv",
     "reveal every cell that is not a mine; solvable by logic, without guessing, by default",
 )
+register(
+    "frozen_lake",
+    "ragen.environments.frozen_lake.env:FrozenLakeEnv",
+    "walk over slippery ice to the goal without falling into a hole",
+)
+register(
+    "hanoi",
+    "ragen.environments.hanoi.env:HanoiEnv",
+    "the Tower of Hanoi: move disks between pegs, never a larger one onto a smaller one",
+)
+register(
+    "lights_out",
+    "ragen.environments.lights_out.env:LightsOutEnv",
+    "press buttons, each of which flips its light and the lights around it, until all are off",
+)
+register(
+    "multi_turn_bandit",
+    "ragen.environments.multi_turn_bandit.env:MultiTurnBanditEnv",
+    "arms of unknown worth and several pulls: find out which pays best and stay with it",
+)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
+import ragen
 from ragen.environments import registry
 from ragen.environments.bandit.env import BanditConfig, BanditEnv
 from ragen.environments.bandit.rules import PAIRS
@@ -91,9 +93,22 @@ def test_arms_come_from_the_list_that_was_asked_for(names: str) -> None:
     assert shown == {word for pair in PAIRS[names] for word in pair}
 
 
-def test_the_page_about_the_bandit_lists_every_option_with_its_default() -> None:
-    page = (Path(__file__).parents[3] / "docs/environments/bandit.md").read_text()
-    rows = {line.split("|")[1].strip(): line.split("|")[2].strip(" `") for line in page.splitlines() if line.startswith("| `")}
-    assert rows == {
-        f"`{option.name}`": str(option.default).replace("False", "false") for option in registry.describe("bandit").options
-    }
+@pytest.mark.parametrize(
+    ("tag", "names", "reverse"),
+    [
+        ("bandit", "train", False),
+        ("bandit_test", "test", False),
+        ("bandit_paper", "phoenix_dragon", False),
+        ("bandit_reversed", "phoenix_dragon", True),
+    ],
+)
+def test_each_tag_deals_from_its_list(tag: str, names: str, reverse: bool) -> None:
+    written = OmegaConf.load(Path(ragen.__file__).parent / f"conf/env/{tag}.yaml")
+    options = OmegaConf.to_container(written.get("options", OmegaConf.create({})))
+    assert isinstance(options, dict)
+    env = registry.make(written.name, {str(key): value for key, value in options.items()})
+    pairs = {pair[::-1] if reverse else pair for pair in PAIRS[names]}
+    for seed in range(20):
+        env.reset(seed=seed)
+        assert isinstance(env, BanditEnv)
+        assert (other(env), env.oracle_action()) in pairs

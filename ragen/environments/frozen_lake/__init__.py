@@ -1,0 +1,1 @@
+"""Frozen lake: see docs/environments/frozen_lake.md."""

@@ -1,0 +1,1 @@
+"""The Tower of Hanoi: see docs/environments/hanoi.md."""

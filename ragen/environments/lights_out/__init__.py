@@ -1,0 +1,1 @@
+"""Lights Out: see docs/environments/lights_out.md."""

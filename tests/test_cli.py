@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +17,13 @@ import pytest
 
 import ragen
 from ragen import cli
+from ragen.config.environments import tags
 from ragen.config.schema import Config
+from ragen.environments.benchmark import FrozenLakePlayer, Peer, measure
+from ragen.environments.checker import Report
+from ragen.environments.checker.run import CHECKS
 from ragen.errors import ModelError
+from ragen.rollout.recorder import read_rollout
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -59,7 +67,7 @@ def test_no_command_shows_what_there_is(run: Run) -> None:
     code, out, _ = run()
     assert code == 0
     commands = {line.split()[1] for line in out.splitlines() if line.startswith("│")}
-    assert commands >= {"train", "eval", "models", "envs"}
+    assert commands >= {"train", "eval", "play", "models", "envs", "bench"}
 
 
 def test_the_version_is_the_package_s(run: Run) -> None:
@@ -138,6 +146,15 @@ def test_help_of_train_lists_recipes_groups_and_every_key(run: Run) -> None:
         (("train", "bandit", "--resum"), "--resume"),
         (("trian", "bandit"), '"train"'),
         (("envs", "bandti"), "did you mean 'bandit'?"),
+        (("envs", "check", "bandti"), "did you mean 'bandit'?"),
+        (("envs", "check", "bandit", "--option", "revresed=true"), "did you mean 'reversed'?"),
+        (("envs", "check", "bandit", "--seeds", "0"), "seeds=0: must be at least 1"),
+        (("envs", "check"), "NAME"),
+        (("bench", "env", "bandti"), "did you mean 'bandit'?"),
+        (("play", "bandti"), "did you mean 'bandit'?"),
+        (("play", "bandit", "--keys", "--oracle"), "--keys and --oracle: give one of them"),
+        (("play", "bandit", "--seed=-1"), "--seed=-1: must be at least 0"),
+        (("play", "bandit", "rollout.context.thnk=false"), "did you mean 'rollout.context.think'?"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2_before_anything_starts(
@@ -161,9 +178,12 @@ def test_ctrl_c_is_one_line_and_exit_code_130(run: Run, training: FakeTraining) 
     assert run("train", "bandit") == (130, "", "error: interrupted; --resume goes on from the last checkpoint\n")
 
 
-def test_a_missing_package_of_an_extra_is_one_line_with_the_install_command(run: Run, training: FakeTraining) -> None:
-    training.error = ModuleNotFoundError("No module named 'peft'", name="peft.tuners")
-    assert run("train", "bandit") == (1, "", "error: this needs the package peft: pip install 'ragen-rl[train]'\n")
+@pytest.mark.parametrize(("module", "package", "extra"), [("peft.tuners", "peft", "train"), ("readchar", "readchar", "play")])
+def test_a_missing_package_of_an_extra_is_one_line_with_the_install_command(
+    module: str, package: str, extra: str, run: Run, training: FakeTraining
+) -> None:
+    training.error = ModuleNotFoundError(f"No module named '{module}'", name=module)
+    assert run("train", "bandit") == (1, "", f"error: this needs the package {package}: pip install 'ragen-rl[{extra}]'\n")
 
 
 @pytest.mark.parametrize(
@@ -198,6 +218,125 @@ def test_envs_with_a_name_shows_its_options_and_an_episode(run: Run) -> None:
     assert "reversed" in out
     assert "(reward" in out
     assert json.loads(run("envs", "bandit", "--json")[1])["name"] == "bandit"
+
+
+def test_envs_lists_the_tags_with_their_first_comment(run: Run) -> None:
+    out = " ".join(run("envs")[1].split())
+    for tag, comment in tags().items():
+        assert f"{tag} {comment}" in out
+
+
+def test_envs_with_a_tag_shows_its_settings(run: Run) -> None:
+    code, out, _ = run("envs", "bandit")
+    assert code == 0
+    assert "max_turns=1, max_actions=1, max_actions_per_turn=1" in out
+    shown = json.loads(run("envs", "bandit", "--json")[1])
+    assert shown["tag"] == "bandit"
+    assert shown["settings"]["max_turns"] == 1
+
+
+def test_envs_takes_a_class_of_one_s_own(run: Run) -> None:
+    code, out, _ = run("envs", "tests.support.corridor:Corridor")
+    assert code == 0
+    assert "P _ _ _ G" in out
+    assert "tag" not in json.loads(run("envs", "tests.support.corridor:Corridor", "--json")[1])
+
+
+def test_a_class_in_the_working_folder_is_found(tmp_path: Path) -> None:
+    """The installed command does not have the folder on its path by itself, unlike `python -m`."""
+    (tmp_path / "my_doors.py").write_text("from tests.support.corridor import Corridor as Doors\n", encoding="utf-8")
+    code = "import sys; sys.path.remove(''); from ragen.cli import main; main(['envs', 'my_doors:Doors', '--json'])"
+    surroundings = {**os.environ, "PYTHONPATH": str(Path(ragen.__file__).parent.parent)}
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=surroundings, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["name"] == "my_doors:Doors"
+
+
+def test_a_check_is_a_line_a_promise_and_exit_code_0_if_all_are_kept(run: Run) -> None:
+    code, out, _ = run("envs", "check", "bandit", "--seeds", "5", "-o", "names=test")
+    assert code == 0
+    *lines, _, last = out.splitlines()
+    assert [line[:19].strip() for line in lines] == list(CHECKS)
+    assert {line.split(" s  ")[0][19:].split()[0] for line in lines} <= {"passed", "warned", "skipped"}
+    assert last.startswith("bandit: ")
+
+
+def test_a_broken_promise_is_exit_code_1(run: Run) -> None:
+    name = "tests.support.faulty:Unseeded"
+    code, out, err = run("envs", "check", name, "--seeds", "2")
+    assert (code, err) == (1, "")
+    assert "determinism        failed" in out
+    code, out, _ = run("envs", "check", name, "--seeds", "2", "--json")
+    report = json.loads(out)
+    assert (code, report["ok"], report["name"], report["num_seeds"]) == (1, False, name, 2)
+    assert [each["check"] for each in report["findings"] if each["outcome"] == "failed"] == ["determinism"]
+
+
+def test_the_budget_of_a_tag_is_part_of_its_check(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int | None] = []
+
+    def check(name: str, options: Any, *, max_actions: int | None, **rest: Any) -> Report:
+        asked.append(max_actions)
+        return Report(name=name, num_seeds=1, findings=())
+
+    monkeypatch.setattr("ragen.environments.checker.check", check)
+    run("envs", "check", "bandit")
+    run("envs", "check", "tests.support.corridor:Corridor")
+    assert asked == [1, None]
+
+
+def test_play_reads_piped_answers_and_says_how_it_ended(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("Right || Right\nRight || Right\n"))
+    path = tmp_path / "walk.parquet"
+    code, out, err = run("play", "tests.support.corridor:Corridor", "--seed", "7", "-o", "start=0", "--save", str(path))
+    assert (code, err) == (0, "")
+    assert "P _ _ _ G" in out
+    assert f"saved as {path}" in out
+    assert "end: solved, success: yes, return: 0.7" in out
+    assert "--seed 7 begins like this again" in out
+    (recorded,) = read_rollout(path)
+    assert recorded.trajectory.key.task_seed == 7
+
+
+def test_play_shows_the_oracle_and_changes_settings(run: Run) -> None:
+    code, out, _ = run("play", "bandit", "--oracle", "--seed", "3", "rollout.context.think=false")
+    assert code == 0
+    assert "success: yes" in out
+    assert "<think>" not in out
+
+
+def test_play_begins_elsewhere_each_time_unless_told(run: Run) -> None:
+    outs = [run("play", "bandit", "--random")[1] for _ in range(2)]
+    seeds = [out.split("--seed ")[1].split()[0] for out in outs]
+    assert seeds[0] != seeds[1]  # one chance in a million that they are equal
+
+
+def test_an_environment_that_breaks_while_played_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("Right\n"))
+    code, _, err = run("play", "tests.support.corridor:Corridor", "--option", "raise_at_step=1")
+    assert code == 1
+    assert err.startswith("error: environment 'Corridor'")
+    assert err.count("\n") == 1
+
+
+def test_the_benchmark_of_environments_prints_figures(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "ragen.environments.benchmark.PEERS", (Peer(name="lake", game="bandit", package="numpy", make=FrozenLakePlayer),)
+    )
+    monkeypatch.setattr("ragen.environments.benchmark.measure", partial(measure, seconds=0.01, repeats=1))
+    code, out, _ = run("bench", "env", "bandit", "tests.support.corridor:Corridor", "--json")
+    assert code == 0
+    figures = json.loads(out)
+    ours, corridor, lake = figures["environments"]
+    assert [row["name"] for row in (ours, corridor, lake)] == ["bandit", "tests.support.corridor:Corridor", "lake"]
+    assert min(row["speed"]["steps_per_s"] for row in (ours, corridor, lake)) > 0
+    assert figures["manager"]["num_live"] == 1000
+    code, out, _ = run("bench", "env", "bandit")
+    assert code == 0
+    assert "lake: " in " ".join(out.split())
+    assert "the state manager adds" in out
 
 
 def test_models_are_listed_without_a_download(run: Run) -> None:

@@ -15,6 +15,7 @@ import pytest
 from rich.console import Console
 
 from ragen import cli
+from ragen.config.environments import named
 from ragen.config.evaluation import load_for_evaluation
 from ragen.config.load import groups, load, recipes
 from ragen.config.overrides import parse
@@ -115,7 +116,7 @@ def test_every_relative_link_leads_somewhere(page: Path) -> None:
 
 
 def test_there_are_commands_to_check() -> None:
-    assert {words[0] for _, words in COMMANDS} == {"train", "eval", "envs", "models"}
+    assert {words[0] for _, words in COMMANDS} == {"train", "eval", "envs", "models", "play", "bench"}
 
 
 @pytest.mark.parametrize(("page", "words"), COMMANDS, ids=lambda value: value if isinstance(value, str) else " ".join(value))
@@ -132,8 +133,15 @@ def test_every_command_line_is_one_that_the_program_takes(page: str, words: list
             assert given["target"] in ALIASES or given["target"].startswith("runs/")
             names, options = given.get("env") or ["bandit"], given.get("option") or []
             load_for_evaluation("tiny", None, names=names, options=options, overrides=given.get("overrides", ()))
-        case "envs":
-            assert given.get("name", "bandit") in registry.names()
+        case "envs" | "play":
+            given_name = given.get("name") or given.get("env") or "bandit"
+            if given_name.startswith("my_module:"):  # a reader's own
+                return
+            options, overrides = given.get("option") or (), given.get("overrides", ())
+            load_for_evaluation("tiny", None, names=[given_name], options=options, overrides=overrides)
+        case "bench":
+            for name in given.get("names", ()):
+                named(name)
         case "models":
             assert given.get("name", "tiny") in ALIASES
 

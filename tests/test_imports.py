@@ -36,6 +36,7 @@ ORDER = (
     "viewer",
     "config",
     "run",
+    "play",
     "cli",
     "__main__",
 )

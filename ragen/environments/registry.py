@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import math
+import sys
 import types
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
@@ -101,6 +102,24 @@ def load(name: str) -> type[TextEnv]:
     return wrap(found, name)
 
 
+def portable_name(name: str) -> str:
+    """A name under which another process finds the same environment; what was registered here by hand is known here alone.
+
+    Raises ConfigError for a class that cannot be imported, such as one defined in the script that was started.
+    """
+    target = _entries[name].target if name in _entries else name
+    if not isinstance(target, str):
+        module = sys.modules.get(target.__module__)
+        if getattr(module, target.__qualname__, None) is not target:
+            raise ConfigError(f"environment {name!r}: another process cannot import {target.__qualname__}; define it in a module")
+        target = f"{target.__module__}:{target.__qualname__}"
+    if target.startswith("__main__:"):
+        raise ConfigError(
+            f"environment {name!r}: another process cannot import the script itself; define it in a module of its own"
+        )
+    return target
+
+
 def _import(name: str, target: str) -> EnvClass:
     module_name, colon, class_name = target.partition(":")
     if not colon:
@@ -161,19 +180,22 @@ def make(name: str, options: Mapping[str, Any] | None = None, *, render_mode: st
     return load(name)(config) if render_mode is None else load(name)(config, render_mode=render_mode)
 
 
-def describe(name: str) -> Description:
-    """Everything a person wants to know about one environment before training on it. Raises ConfigError if it is unknown."""
+def describe(name: str, options: Mapping[str, Any] | None = None) -> Description:
+    """Everything a person wants to know about one environment before training on it; the example has `options`.
+
+    Raises ConfigError if the environment is unknown.
+    """
     environment = load(name)
     hints = get_type_hints(environment.Config)
-    options = tuple(
+    listed = tuple(
         Option(name=f.name, type=_type_name(hints[f.name]), default=_default(f), doc=f.metadata.get("doc", ""))
         for f in dataclasses.fields(environment.Config)
     )
     try:
-        env = make(name)
+        env = make(name, options)
     except ConfigError as error:
-        return Description(name=name, description=summary(name), options=options, example=f"(no example: {error})")
-    return Description(name=name, description=summary(name), options=options, example=_example(env))
+        return Description(name=name, description=summary(name), options=listed, example=f"(no example: {error})")
+    return Description(name=name, description=summary(name), options=listed, example=_example(env))
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:

@@ -150,3 +150,8 @@ def test_an_option_is_a_plain_field_with_a_phrase() -> None:
     assert Mine().size == 3
     assert Mine(size=4).size == 4
     Mine().check()  # nothing to refuse
+
+
+def test_the_example_of_a_description_has_the_options_asked_for() -> None:
+    assert "P _ _ _ G" in registry.describe("corridor").example
+    assert "_ _ P _ G" in registry.describe("corridor", {"start": 2}).example

@@ -54,3 +54,8 @@ register(
     "ragen.environments.multi_turn_bandit.env:MultiTurnBanditEnv",
     "arms of unknown worth and several pulls: find out which pays best and stay with it",
 )
+register(
+    "sokoban",
+    "ragen.environments.sokoban.env:SokobanEnv",
+    "push every box onto a target, in a room that can be solved",
+)

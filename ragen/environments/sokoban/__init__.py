@@ -1,0 +1,1 @@
+"""Sokoban: see docs/environments/sokoban.md."""

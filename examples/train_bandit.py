@@ -28,8 +28,8 @@ class Doors(TextEnv):
 
 
 register("doors", Doors, "two doors, one prize")
-ours = ["~environments.bandit", "+env@environments.doors=bandit", "environments.doors.name=doors"]
-config = load("bandit", [*ours, *sys.argv[1:]])
+one_action = [f"environments.doors.{limit}=1" for limit in ("max_turns", "max_actions", "max_actions_per_turn")]
+config = load("bandit", ["env=doors", *one_action, *sys.argv[1:]])
 group_size, algorithm, sampling = config.rollout.group_size, config.algorithm, config.rollout.sampling
 request = Sampling(max_new_tokens=sampling.max_new_tokens, temperature=sampling.temperature)
 

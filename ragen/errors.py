@@ -62,8 +62,6 @@ def boundary(error: type[RagenError], where: str) -> Iterator[None]:
 
 def near_match(name: str, known: Iterable[str]) -> str:
     """A clause such as "; did you mean 'sokoban'?", or an empty string when nothing is close."""
-    matches = difflib.get_close_matches(name.lower(), {k.lower(): k for k in known}, n=1, cutoff=0.6)
-    if not matches:
-        return ""
-    original = next(k for k in known if k.lower() == matches[0])
-    return f"; did you mean {original!r}?"
+    originals = {each.lower(): each for each in known}
+    matches = difflib.get_close_matches(name.lower(), originals, n=1, cutoff=0.6)
+    return f"; did you mean {originals[matches[0]]!r}?" if matches else ""

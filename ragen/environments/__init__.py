@@ -59,3 +59,18 @@ register(
     "ragen.environments.sokoban.env:SokobanEnv",
     "push every box onto a target, in a room that can be solved",
 )
+register(
+    "reasoning_gym",
+    "ragen.environments.reasoning.env:ReasoningGymEnv",
+    "a problem from any generator of reasoning-gym, in one or more attempts",
+)
+register(
+    "gsm",
+    "ragen.environments.reasoning.gsm:GsmEnv",
+    "a word problem of primary-school mathematics, answered by a number",
+)
+register(
+    "question_answer",
+    "ragen.environments.question_answer.env:QuestionAnswerEnv",
+    "questions from a JSON, JSONL or Parquet file, compared as mathematics, number or text",
+)

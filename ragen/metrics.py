@@ -173,6 +173,20 @@ KEYS: tuple[Metric, ...] = (
         healthy="rises for every tag",
     ),
     Metric(
+        key="rollout/<tag>/effective_frac",
+        reducer=Reducer.MEAN,
+        what="share of the executed actions of one environment tag that changed something",
+        healthy="rises: fewer steps into walls",
+    ),
+    Metric(
+        key="rollout/<tag>/info/<name>",
+        reducer=Reducer.MEAN,
+        what=(
+            "mean, at the end of a trajectory, of a number that the environment puts into its info; its page says what it means"
+        ),
+        healthy="depends on the number",
+    ),
+    Metric(
         key="rollout/part/<name>",
         reducer=Reducer.MEAN,
         what=(

@@ -62,14 +62,42 @@ class Split(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What the reply parser found. Anything but VALID costs the format penalty."""
+    """What the reply parser found: the gravest deviation from the format, or none.
+
+    Which of them are played and which cost the format penalty is the grammar's to say (rollout/replies/grammar.py).
+    """
 
     VALID = "valid"
-    NO_ANSWER = "no_answer"  # no complete <think>..</think><answer>..</answer>
-    MALFORMED = "malformed"  # a tag twice, nested, out of order, or text outside the blocks
     EMPTY = "empty"  # nothing sampled, or an answer without a single action
+    TRUNCATED = "truncated"  # cut at max_new_tokens before the answer was complete
+    NO_ANSWER = "no_answer"  # no answer block, or none behind the thought
+    MISORDERED = "misordered"  # every tag once, in another order
+    NESTED = "nested"  # a block inside another, so that the answer is in doubt
+    UNOPENED_ANSWER = "unopened_answer"  # a closing answer tag that closes nothing
+    UNCLOSED_ANSWER = "unclosed_answer"
+    DUPLICATE_ANSWER = "duplicate_answer"  # several answer blocks one after the other
+    MISSING_THOUGHT = "missing_thought"
+    UNWANTED_THOUGHT = "unwanted_thought"  # a thought tag where the answer alone is asked for
+    UNOPENED_THOUGHT = "unopened_thought"  # a closing thought tag that closes nothing
+    UNCLOSED_THOUGHT = "unclosed_thought"
+    DUPLICATE_THOUGHT = "duplicate_thought"  # a thought is opened more than once
+    ANSWER_IN_THOUGHT = "answer_in_thought"  # the thought holds an answer tag; the answer follows behind it
+    TEXT_AROUND = "text_around"  # text outside the blocks
+    WRONG_CASE = "wrong_case"  # a tag such as <Answer>
+    SPACED_TAG = "spaced_tag"  # a tag such as < answer >
+    LOOKALIKE_TAG = "lookalike_tag"  # a tag of characters that only look like the right ones, or with invisible ones inside
+    MALFORMED = "malformed"  # a parser of one's own could not read the answer
     UNKNOWN_ACTION = "unknown_action"  # at least one action name the environment does not know
+    LOOKALIKE_ACTION = "lookalike_action"  # the same, and each of them looks like a name that it does know
     TOO_MANY_ACTIONS = "too_many_actions"  # more actions than a turn may hold
+    NOT_JSON = "not_json"  # tool calls: broken off, or no JSON at all
+    BAD_NUMBER = "bad_number"  # tool calls: a number that is not finite, or that no float can hold
+    DUPLICATE_KEY = "duplicate_key"  # tool calls: a key twice in one object
+    TOO_DEEP = "too_deep"  # tool calls: nested beyond every use
+    TOO_LONG = "too_long"  # tool calls: longer than every use
+    NOT_A_CALL = "not_a_call"  # tool calls: JSON, but neither a call nor a list of calls
+    BAD_ARGUMENTS = "bad_arguments"  # tool calls: arguments that the tool does not take
+    UNKNOWN_TOOL = "unknown_tool"  # tool calls: another tool than the one there is
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +153,7 @@ class Observation:
     truncated: bool = False  # the environment's own limit, not ours
     success: bool = False
     actions_left: int = 0  # of the trajectory's action budget
-    info: Mapping[str, float] = field(default_factory=dict)  # numeric only, summed over the actions of the turn
+    info: Mapping[str, float] = field(default_factory=dict)  # numbers after the turn's last action; "effective" counts actions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +164,7 @@ class Reply:
     thought: str
     actions: tuple[str, ...]  # stripped names, in order; empty unless the answer could be read
     verdict: Verdict
+    feedback: str = ""  # what a parser of one's own says about it to the model, in place of the usual line
 
 
 @dataclass(frozen=True, kw_only=True)

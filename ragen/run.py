@@ -135,6 +135,7 @@ def _run(config: Config, folder: Path, checkpoint: Checkpoint | None, trackers: 
             measure(trainer.num_done)
     finally:
         trackers.finish()
+        trainer.environments.close()
         asyncio.run(trainer.engine.close())
     return trainer.num_done
 

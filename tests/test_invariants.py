@@ -63,7 +63,7 @@ registry.register("markers", Markers, "spells chat markers (for tests)")
 def gather(
     engine: ScriptedEngine, config: EnvironmentConfig, kind: Kind = "plain", template: str = CHATML, *, group_size: int = 2
 ) -> list[Group]:
-    rollout = RolloutConfig(max_failed_frac=1.0)
+    rollout = RolloutConfig(max_failed_frac=1.0, max_replacements_frac=0.0)
     with manager(group_size=group_size, corridor=config) as episodes:
         return asyncio.run(collect(episodes.open(0), contexts(kind, template), engine, SAMPLING, rollout))
 

@@ -475,7 +475,7 @@ def test_an_environment_that_begins_to_fail_leaves_the_last_checkpoint(tmp_path:
     calls: list[None] = []
     with monkeypatch.context() as patch:
         patch.setattr(Corridor, "_begin", fails)
-        with pytest.raises(TrainingError, match=r"12 of 12 trajectories failed.*the server has gone"):
+        with pytest.raises(TrainingError, match=r"4 of 12 trajectories failed.*the server has gone"):
             run(config)
     assert num_open() == 0
     assert names(tmp_path / "run" / "rollouts") == {"step-000001.parquet", "step-000002.parquet"}
@@ -486,7 +486,12 @@ def test_an_environment_that_begins_to_fail_leaves_the_last_checkpoint(tmp_path:
 def test_some_failures_are_left_out_counted_and_recorded(tmp_path: Path) -> None:
     """Bug-log rows 18, 20 and 44: one episode in three; the others are trained on."""
     config = corridor_config(
-        tmp_path, *ARPO, BROKEN + "raise_in_reset=true", BROKEN + "raise_frac=0.3", "rollout.max_failed_frac=0.9"
+        tmp_path,
+        *ARPO,
+        BROKEN + "raise_in_reset=true",
+        BROKEN + "raise_frac=0.3",
+        "rollout.max_failed_frac=0.9",
+        "rollout.max_replacements_frac=0",
     )
     summary, seen = run(config)
     for text in (seen, (summary.folder / "log.txt").read_text()):
@@ -501,7 +506,8 @@ def test_some_failures_are_left_out_counted_and_recorded(tmp_path: Path) -> None
 
 def test_a_step_of_failures_alone_names_the_cause_and_can_be_looked_at(tmp_path: Path) -> None:
     """Bug-log rows 14 and 97: not 'no tokens', but what went wrong."""
-    config = corridor_config(tmp_path, BROKEN + "raise_in_reset=true", "rollout.max_failed_frac=1.0", UNMEASURED)
+    allowed = ("rollout.max_failed_frac=1.0", "rollout.max_replacements_frac=0.0")
+    config = corridor_config(tmp_path, BROKEN + "raise_in_reset=true", *allowed, UNMEASURED)
     with pytest.raises(TrainingError, match=r"step 1: nothing to train on: all 12 trajectories failed, the first: environment"):
         run(config)
     assert len(rollouts_of(tmp_path / "run")["step-000001.parquet"]) == 12
@@ -577,7 +583,7 @@ def test_weights_that_are_not_finite_stop_the_run_in_the_next_rollout(tmp_path: 
         return honest(self, step)
 
     monkeypatch.setattr(Trainer, "roll_out", roll_out)
-    with pytest.raises(TrainingError, match=r"12 of 12 trajectories failed.*scores that are not finite"):
+    with pytest.raises(TrainingError, match=r"4 of 12 trajectories failed.*scores that are not finite"):
         run(small_config(tmp_path))
     assert names(tmp_path / "run" / "checkpoints") == {"step-000001"}
 

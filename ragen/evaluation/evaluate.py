@@ -22,6 +22,8 @@ from ragen.rollout.collect import Progress, collect, context_factory
 from ragen.rollout.config import RolloutConfig
 from ragen.rollout.state_manager import EnvironmentConfig, EnvStateManager
 
+_NOT_OF_THE_TASK = ("num_groups", "runs_in", "num_workers", "step_timeout_s", "max_seconds")
+
 
 async def evaluate(
     engine: Engine,
@@ -170,9 +172,10 @@ def _settings(
         "format_penalty": rollout.format_penalty,
         "max_invalid_turns": rollout.max_invalid_turns,
         "context": dataclasses.asdict(rollout.context),
-        "environments": {tag: _without_num_groups(environment) for tag, environment in environments.items()},
+        "environments": {tag: _task(environment) for tag, environment in environments.items()},
     }
 
 
-def _without_num_groups(environment: EnvironmentConfig) -> dict[str, Any]:
-    return {key: value for key, value in dataclasses.asdict(environment).items() if key != "num_groups"}
+def _task(environment: EnvironmentConfig) -> dict[str, Any]:
+    """What an episode depends on: not how many there are, nor where and how patiently they are run."""
+    return {key: value for key, value in dataclasses.asdict(environment).items() if key not in _NOT_OF_THE_TASK}

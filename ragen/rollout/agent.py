@@ -8,7 +8,8 @@ from ragen.engines.base import Engine
 from ragen.errors import EngineFailure, EnvironmentFailure
 from ragen.records import EndReason, EpisodeKey, Observation, Sampling, Trajectory
 from ragen.rollout.context_manager import ContextManager
-from ragen.rollout.state_manager import EnvHandle
+from ragen.rollout.deadline import EnvironmentTimeout
+from ragen.rollout.env_handle import EnvHandle
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +31,6 @@ async def run_trajectory(
     """
     end: EndReason | None = None
     success, error = False, ""
-    num_invalid = 0
     try:
         context.observe(await env.reset())
         while end is None:
@@ -38,9 +38,10 @@ async def run_trajectory(
             reply = context.reply(completion)
             observation = await env.step(reply.actions)
             context.observe(observation)
-            num_invalid = 0 if observation.executed else num_invalid + 1
-            end = _end_reason(observation, context, num_invalid, limits)
+            end = _end_reason(observation, context, limits)
         success = observation.success
+    except EnvironmentTimeout as failure:
+        end, error = EndReason.TIMEOUT, str(failure)
     except EnvironmentFailure as failure:
         end, error = EndReason.ENVIRONMENT_ERROR, str(failure)
     except EngineFailure as failure:
@@ -51,14 +52,17 @@ async def run_trajectory(
     return context.trajectory(key=env.key, end_reason=end, success=success, error=error)
 
 
-def _end_reason(observation: Observation, context: ContextManager, num_invalid: int, limits: Limits) -> EndReason | None:
+def _end_reason(observation: Observation, context: ContextManager, limits: Limits) -> EndReason | None:
     """Why the episode ends with this observation; None if it goes on.
 
-    The environment's own end comes first: a goal reached with the last allowed action is a success, not a limit.
+    The environment's own end comes first: a goal reached with the last allowed action is a success, not a limit, be it the
+    environment's limit or ours.
     """
     if observation.terminated or observation.truncated:
-        return EndReason.SOLVED if observation.success else EndReason.FAILED
-    if num_invalid >= limits.max_invalid_turns:
+        if observation.success:
+            return EndReason.SOLVED
+        return EndReason.FAILED if observation.terminated else EndReason.TRUNCATED
+    if context.num_invalid_turns >= limits.max_invalid_turns:
         return EndReason.PARSE_FAILURE
     if observation.actions_left == 0:
         return EndReason.ACTION_LIMIT

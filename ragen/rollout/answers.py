@@ -47,7 +47,16 @@ def read_text(text: Any) -> str:
     if not isinstance(text, str):
         raise TypeError(f"a text must be a str, not {type(text).__name__}")
     text.encode()  # no tokenizer takes what UTF-8 does not
-    return text
+    return str(text)
+
+
+def read_names(names: Any) -> tuple[str, ...] | None:
+    """The names of the actions, checked; None stands for any text. Raises TypeError."""
+    if names is None:
+        return None
+    if not isinstance(names, (tuple, list)) or not all(isinstance(name, str) for name in names):
+        raise TypeError(f"action_names must be a tuple of str, or None, not {names!r}")
+    return tuple(map(str, names))
 
 
 def _read_flag(name: str, flag: Any) -> bool:

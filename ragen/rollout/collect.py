@@ -1,19 +1,23 @@
-"""All trajectories of a step at once: one coroutine each over one engine, gathered into groups."""
+"""All trajectories of a step at once: one coroutine each over one engine, gathered into groups.
+
+A trajectory whose infrastructure failed is played anew, from the same initial state, while the step can afford it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import closing
 
 from ragen.engines.base import Engine
-from ragen.errors import TrainingError
 from ragen.models.chat import ChatTemplate
 from ragen.records import Group, Sampling, Trajectory
 from ragen.rollout.agent import Limits, run_trajectory
 from ragen.rollout.config import RolloutConfig
 from ragen.rollout.context_manager import ContextManager
-from ragen.rollout.state_manager import EnvHandle
+from ragen.rollout.env_handle import EnvHandle
+from ragen.rollout.faults import Faults
 
 Progress = Callable[[int, int, int], None]  # trajectories done, trajectories in all, tokens sampled in those that are done
 
@@ -31,6 +35,7 @@ def context_factory(template: ChatTemplate, config: RolloutConfig) -> Callable[[
             lambda: handle.action_names,  # known once the episode has been reset
             config.format_penalty,
             reserve_tokens=config.sampling.max_new_tokens,
+            max_invalid_turns=config.max_invalid_turns,
         )
 
     return make_context
@@ -47,35 +52,45 @@ async def collect(
     """Play every handle to its end; returns one Group per inner sequence, members in the order given.
 
     Coroutines start in the order of the handles, so what an engine sees does not depend on timing. Infrastructure failures are
-    put aside in `Group.failed`; if they are more than `config.max_failed_frac` of the step, TrainingError names the first. Any
+    put aside in `Group.failed` and replaced as rollout/faults.py says; if they are too many, TrainingError names the first. Any
     other exception cancels the rest and passes through. Every handle is closed in every exit.
     """
     total = sum(len(members) for members in handles)
+    faults = Faults(total, config)
     num_done = num_sampled = 0
 
-    async def play(handle: EnvHandle) -> Trajectory:
-        nonlocal num_done, num_sampled
+    async def attempt(handle: EnvHandle) -> Trajectory:
         limits = Limits(max_turns=handle.config.max_turns, max_invalid_turns=config.max_invalid_turns)
-        trajectory = await run_trajectory(handle, make_context(handle), engine, sampling, limits)
+        with closing(handle):  # also one whose trajectory cannot even begin
+            return await run_trajectory(handle, make_context(handle), engine, sampling, limits)
+
+    async def play(handle: EnvHandle, group_size: int) -> list[Trajectory]:
+        """The attempts at one member, the last of which stands unless it failed as well."""
+        nonlocal num_done, num_sampled
+        attempts = [await attempt(handle)]
+        while attempts[-1].end_reason.is_infrastructure and faults.may_replace(attempts[-1], group_size):
+            handle = handle.replacement()
+            attempts.append(await attempt(handle))
         num_done += 1
-        num_sampled += trajectory.num_sampled
+        num_sampled += sum(trajectory.num_sampled for trajectory in attempts)
         if on_progress is not None:
             on_progress(num_done, total, num_sampled)
-        return trajectory
+        return attempts
 
     try:
         async with asyncio.TaskGroup() as tasks:
-            running = [[tasks.create_task(play(handle)) for handle in members] for members in handles]
+            running = [[tasks.create_task(play(handle, len(members))) for handle in members] for members in handles]
     except BaseExceptionGroup as errors:
         # The first is the cause; what others may have raised while they were cancelled is its echo.
         raise errors.exceptions[0] from None
     finally:
         for members in handles:
             for handle in members:
-                handle.close()  # also one whose trajectory could not even begin
+                handle.close()  # also one whose coroutine never started
 
-    groups = [_group([task.result() for task in members]) for members in running]
-    _check_failures(groups, total, config.max_failed_frac)
+    groups = [_group([trajectory for task in members for trajectory in task.result()]) for members in running]
+    if report := faults.report(sum(len(group.trajectories) for group in groups)):
+        logger.warning("%s", report)
     return groups
 
 
@@ -84,13 +99,3 @@ def _group(trajectories: Sequence[Trajectory]) -> Group:
         trajectories=tuple(t for t in trajectories if not t.end_reason.is_infrastructure),
         failed=tuple(t for t in trajectories if t.end_reason.is_infrastructure),
     )
-
-
-def _check_failures(groups: Sequence[Group], total: int, max_failed_frac: float) -> None:
-    failed = [trajectory for group in groups for trajectory in group.failed]
-    if not failed:
-        return
-    lost = f"{len(failed)} of {total} trajectories failed"
-    if len(failed) > max_failed_frac * total:
-        raise TrainingError(f"{lost}, more than rollout.max_failed_frac={max_failed_frac} allows; the first: {failed[0].error}")
-    logger.warning("%s and are left out; the first: %s", lost, failed[0].error)

@@ -39,7 +39,10 @@ class RolloutConfig:
     group_size: int = 16  # trajectories that share an initial state
     format_penalty: float = -0.1  # <= 0, per reply without a valid answer; never shown to the model
     max_invalid_turns: int = 3  # so many replies in a row without a valid action end a trajectory
-    max_failed_frac: float = 0.25  # [0, 1]; a step that loses more trajectories to broken infrastructure stops the run
+    max_failed_frac: float = (
+        0.25  # [0, 1] of a step's trajectories; where infrastructure fails in more, replaced or not, the run stops
+    )
+    max_replacements_frac: float = 0.25  # [0, 1] of a step's trajectories that may be played anew after such a failure; 0 is off
     context: ContextConfig = field(default_factory=ContextConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
 
@@ -51,7 +54,8 @@ class RolloutConfig:
             raise ConfigError(f"rollout.format_penalty={self.format_penalty}: must be 0 or negative")
         if self.max_invalid_turns < 1:
             raise ConfigError(f"rollout.max_invalid_turns={self.max_invalid_turns}: must be at least 1")
-        if not 0 <= self.max_failed_frac <= 1:
-            raise ConfigError(f"rollout.max_failed_frac={self.max_failed_frac}: must be between 0 and 1")
+        for key in ("max_failed_frac", "max_replacements_frac"):
+            if not 0 <= getattr(self, key) <= 1:
+                raise ConfigError(f"rollout.{key}={getattr(self, key)}: must be between 0 and 1")
         self.context.check()
         self.sampling.check()

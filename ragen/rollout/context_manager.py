@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 import numpy as np
 
 from ragen.errors import ConfigError, ModelError, near_match
 from ragen.models.chat import ChatTemplate
 from ragen.records import Completion, EndReason, EpisodeKey, Observation, Reply, Trajectory, Turn, Verdict
+from ragen.rollout.environment_config import EnvironmentConfig
 from ragen.rollout.replies import THINK, ReplyFormat
-from ragen.rollout.state_manager import EnvironmentConfig
 
 ActionNames = Sequence[str] | None  # None: any text is an action
 
@@ -53,6 +54,7 @@ class ContextManager:
 
     `action_names` may be a function: the names of an episode are known once it has been reset. `format_penalty` (<= 0) is the
     cost of a reply that is not valid. `reserve_tokens` is the longest reply: with less room left the episode has to end.
+    `max_invalid_turns` replies in a row of which nothing is executed end it, too. Messages announce what is left of each budget.
     Raises ModelError if the chat template does not allow what the configuration asks for.
     """
 
@@ -64,6 +66,7 @@ class ContextManager:
         action_names: ActionNames | Callable[[], ActionNames],
         format_penalty: float,
         reserve_tokens: int,
+        max_invalid_turns: int,
     ) -> None:
         if env.max_turns > 1:
             template.require_append_only(thoughts=config.think)
@@ -81,6 +84,7 @@ class ContextManager:
         self._action_names = action_names
         self._format_penalty = format_penalty
         self._reserve_tokens = reserve_tokens
+        self._max_invalid_turns = max_invalid_turns
         # The prompt may hold the first tag already, be it ours or the template's; the parser sees whole replies.
         opened = config.reply_prefix or template.opens_with(self.format.opening)
         self._reply_start = self.format.opening if opened else ""
@@ -111,6 +115,11 @@ class ContextManager:
     def num_turns(self) -> int:
         """Replies so far."""
         return len(self._turns)
+
+    @property
+    def num_invalid_turns(self) -> int:
+        """Replies in a row, up to the last observation, of which nothing was executed."""
+        return sum(1 for _ in takewhile(lambda turn: not turn.executed, reversed(self._turns)))
 
     @property
     def turns(self) -> tuple[Turn, ...]:
@@ -192,7 +201,7 @@ class ContextManager:
         self._message = _lines(
             _capped(observation.instruction, self.config.max_observation_chars),
             self._observation,
-            self._actions_left(observation),
+            self._budget(observation),
             self.format.instructions(names),
         )
         self._append(self._template.start(self.format.system, self._message, reply_prefix=self.format.prefix))
@@ -208,9 +217,9 @@ class ContextManager:
         reward = f"Reward: {_number(observation.reward)}" if self.config.show_reward else ""
         self._message = _lines(
             reward,
-            self.format.feedback(turn.reply.verdict, observation.rejected),
+            self._feedback(turn.reply, observation),
             self._observation,
-            self._actions_left(observation),
+            self._budget(observation),
             self.format.reminder,
         )
         last_id = self._ids[-1] if turn.stop > turn.start else None
@@ -251,8 +260,19 @@ class ContextManager:
             text = before + found
         return text
 
-    def _actions_left(self, observation: Observation) -> str:
-        return f"Actions left: {observation.actions_left}" if self._env.max_actions > 1 else ""
+    def _feedback(self, reply: Reply, observation: Observation) -> str:
+        """What was wrong with the last reply, and how many like it in a row the episode stands: a limit like any other budget."""
+        said = self.format.feedback(reply.verdict, observation.rejected)
+        if not said or observation.executed:
+            return said
+        left = self._max_invalid_turns - self.num_invalid_turns
+        return f"{said} {left} more such {'reply ends' if left == 1 else 'replies in a row end'} the episode."
+
+    def _budget(self, observation: Observation) -> str:
+        """The turns and actions that are left. Who has one turn and one action needs no telling."""
+        if self._env.max_turns == self._env.max_actions == 1:
+            return ""
+        return f"Turns left: {self._env.max_turns - self.num_turns}\nActions left: {observation.actions_left}"
 
 
 def _lines(*parts: str) -> str:

@@ -34,7 +34,7 @@ from ragen.records import (
     Verdict,
 )
 
-FORMAT = b"1"  # raised when a column changes its meaning
+FORMAT = b"2"  # raised when a column changes its meaning
 
 TEXTS = pa.list_(pa.string())
 TURN = pa.struct(
@@ -64,6 +64,7 @@ SCHEMA = pa.schema(
         ("environment", pa.string()),
         ("task_seed", pa.uint64()),
         ("dynamics_seed", pa.uint64()),
+        ("attempt", pa.int32()),
         ("end_reason", pa.string()),
         ("success", pa.bool_()),
         ("failed", pa.bool_()),
@@ -209,6 +210,7 @@ def _row_to_trajectory(row: Mapping[str, Any], ids: IdsT, mask: MaskT, logprobs:
         environment=row["environment"],
         task_seed=row["task_seed"],
         dynamics_seed=row["dynamics_seed"],
+        attempt=row["attempt"],
     )
     return Trajectory(
         key=key,

@@ -36,6 +36,7 @@ def rollout_metrics(groups: Sequence[Group], *, seconds: float) -> dict[str, flo
         "rollout/group_penalty_std": _mean(stdev(t.format_penalties for t in members) for members in compared),
         "rollout/zero_spread_frac": _mean(map(all_equal, returns)),
         "rollout/failed_frac": len(failed) / max(1, len(played) + len(failed)),
+        "rollout/replaced_frac": _mean(t.key.attempt > 0 for t in played),
         "rollout/tokens_per_s": sum(t.num_sampled for t in played + failed) / seconds,
     }
     for reason in EndReason:
@@ -44,9 +45,22 @@ def rollout_metrics(groups: Sequence[Group], *, seconds: float) -> dict[str, flo
             metrics[f"rollout/end/{reason}"] = share
     for tag, members in _by_tag(played).items():
         metrics[f"rollout/{tag}/success"] = _mean(t.success for t in members)
+        metrics |= _info_metrics(tag, members)
     for tag, members in _by_tag(scored).items():
         metrics[f"rollout/{tag}/return"] = _mean(t.return_ for t in members)
     return finite_only(metrics)
+
+
+def _info_metrics(tag: str, members: Sequence[Trajectory]) -> dict[str, float | None]:
+    """What the environment itself says: the share of effective actions, and the mean of each number of its info at the end."""
+    infos = [info for t in members if (info := next((turn.info for turn in reversed(t.turns) if turn.info), None)) is not None]
+    names = dict.fromkeys(name for info in infos for name in info if name not in ("success", "effective"))
+    num_effective = sum(turn.info.get("effective", 0.0) for t in members for turn in t.turns)
+    num_actions = sum(t.num_actions for t in members)
+    return {
+        f"rollout/{tag}/effective_frac": num_effective / num_actions if infos and num_actions else None,
+        **{f"rollout/{tag}/info/{name}": _mean(info[name] for info in infos if name in info) for name in names},
+    }
 
 
 def _by_tag(trajectories: Iterable[Trajectory]) -> dict[str, list[Trajectory]]:

@@ -34,6 +34,7 @@ def refusal(*overrides: str) -> str:
         "rollout.format_penalty=0.1",
         "rollout.max_invalid_turns=0",
         "rollout.max_failed_frac=1.5",
+        "rollout.max_replacements_frac=-0.1",
         "rollout.sampling.temperature=0",
         "rollout.sampling.top_p=0",
         "rollout.sampling.top_p=1.1",
@@ -42,6 +43,7 @@ def refusal(*overrides: str) -> str:
         "optimizer.lr=0",
         "trainer.steps=0",
         "environments.bandit.num_groups=0",
+        "environments.bandit.step_timeout_s=0",
         "evaluation.num_episodes=0",
     ],
 )
@@ -58,6 +60,7 @@ FLOATS = [key.name for key in schema.all_keys() if key.kind == "a number"]
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
 @pytest.mark.parametrize("key", FLOATS)
 def test_no_number_of_the_whole_configuration_may_be_nan_or_infinite(key: str, value: str) -> None:
+    key = key.replace(schema.TAG, "bandit")
     assert refusal(f"{key}={value}") == f"{key}={value}: must be a finite number"
 
 

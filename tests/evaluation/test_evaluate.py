@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -125,7 +126,7 @@ def test_every_evaluation_plays_the_same_episodes_with_the_same_random_streams()
 
 def test_broken_infrastructure_is_counted_apart_and_never_scored() -> None:
     """bug-log row 44: the second of four episodes is lost; the mean is over the other three."""
-    rollout = RolloutConfig(max_invalid_turns=1, max_failed_frac=0.5, sampling=SamplingConfig(max_new_tokens=40))
+    rollout = dataclasses.replace(ROLLOUT, max_failed_frac=0.5, max_replacements_frac=0.0)
     result = run(engine_of([RIGHT, RIGHT, NOISE], fail_at={1}), EvaluationConfig(num_episodes=4), rollout=rollout)
     walk = result.environments["walk"]
     assert (result.num_episodes, result.num_failed) == (3, 1)
@@ -136,9 +137,19 @@ def test_broken_infrastructure_is_counted_apart_and_never_scored() -> None:
     assert "engine_error" not in walk.end_reasons
 
 
+def test_an_episode_lost_to_broken_infrastructure_is_played_anew_from_the_same_seed() -> None:
+    """bug-log row 44: every seed is measured, so that evaluations stay paired; the failure is counted all the same."""
+    result = run(engine_of([RIGHT] * 4, fail_at={1}), EvaluationConfig(num_episodes=4))
+    whole = run(engine_of([RIGHT] * 4), EvaluationConfig(num_episodes=4))
+    assert result.seeds == whole.seeds
+    assert (result.num_episodes, result.num_failed) == (4, 1)
+    assert result.environments["walk"].failures == {"engine_error": 1}
+
+
 def test_too_much_broken_infrastructure_is_an_error_and_not_a_score() -> None:
+    rollout = dataclasses.replace(ROLLOUT, max_replacements_frac=0.0)
     with pytest.raises(TrainingError, match="2 of 4 trajectories failed"):
-        run(engine_of([RIGHT] * 4, fail_at={0, 1}), EvaluationConfig(num_episodes=4))
+        run(engine_of([RIGHT] * 4, fail_at={0, 1}), EvaluationConfig(num_episodes=4), rollout=rollout)
 
 
 def test_a_tag_without_a_scored_episode_is_an_error_that_names_the_cause() -> None:

@@ -7,8 +7,8 @@ import pytest
 
 from ragen.engines.scripted import ScriptedEngine, ScriptedReply
 from ragen.errors import ConfigError
-from ragen.records import EndReason, FinishReason, Sampling, Verdict
-from ragen.rollout.agent import Limits, run_trajectory
+from ragen.records import EndReason, FinishReason, Observation, Sampling, Verdict
+from ragen.rollout.agent import Limits, _end_reason, run_trajectory
 from tests.support.corridor import num_open
 from tests.support.episodes import manager
 from tests.support.invariants import assert_token_invariants
@@ -35,21 +35,38 @@ def test_a_goal_reached_on_the_limit_step_is_success() -> None:
     assert len(engine.requests) == 1
 
 
-def test_an_environment_that_gives_up_is_failed() -> None:
+def test_an_environment_that_gives_up_is_truncated_and_not_failed() -> None:
+    """The corridor allows six steps and does not say so: what the agent cannot know is a truncation."""
     trajectory = play(scripted([walk("Left", "Left", "Left")] * 2), corridor())
-    assert (trajectory.end_reason, trajectory.success) == (EndReason.FAILED, False)
+    assert (trajectory.end_reason, trajectory.success) == (EndReason.TRUNCATED, False)
+    assert trajectory.end_reason.is_truncation
     assert trajectory.num_actions == 6
+
+
+def test_a_loss_is_failed_even_if_it_comes_with_a_truncation() -> None:
+    lost = Observation(text="", terminated=True, truncated=True)
+    context = contexts()(manager(corridor=corridor()).open(0)[0][0])
+    assert _end_reason(lost, context, Limits(max_turns=5, max_invalid_turns=3)) is EndReason.FAILED
+
+
+def test_an_announced_budget_is_no_truncation_and_an_unknown_limit_is_no_failure() -> None:
+    assert [reason for reason in EndReason if reason.is_truncation] == [EndReason.TRUNCATED, EndReason.CONTEXT_LIMIT]
+    assert not any(reason.is_truncation and reason.is_infrastructure for reason in EndReason)
 
 
 def test_actions_are_limited() -> None:
     trajectory = play(scripted([walk("Left"), walk("Left", "Right")]), corridor(max_actions=2))
     assert (trajectory.end_reason, trajectory.num_actions) == (EndReason.ACTION_LIMIT, 2)
+    assert [turn.observation.count("Actions left: 2") for turn in trajectory.turns] == [1, 0]
+    assert "Actions left: 1" in trajectory.turns[1].observation  # announced, so that running out of them is a failure
 
 
 def test_turns_are_limited() -> None:
     engine = scripted([walk("Left")] * 2)
     trajectory = play(engine, corridor(max_turns=2))
     assert (trajectory.end_reason, len(trajectory.turns), len(engine.requests)) == (EndReason.TURN_LIMIT, 2, 2)
+    assert "Turns left: 2" in trajectory.turns[0].observation
+    assert "Turns left: 1" in trajectory.turns[1].observation
 
 
 def test_invalid_replies_in_a_row_end_the_episode() -> None:
@@ -148,6 +165,16 @@ def test_a_step_that_raises_keeps_what_was_played_before() -> None:
     assert trajectory.error.endswith("Broken: step 2")
     assert [turn.executed for turn in trajectory.turns] == [("Left",), ()]
     assert_token_invariants(trajectory, engine.requests)
+
+
+def test_an_environment_that_misses_its_deadline_is_a_timeout_and_nobodys_fault() -> None:
+    engine = scripted([walk("Left"), walk("Left")])
+    trajectory = play(engine, corridor(hang_at_step=2, step_timeout_s=0.2))
+    assert trajectory.end_reason is EndReason.TIMEOUT
+    assert trajectory.end_reason.is_infrastructure
+    assert trajectory.error.endswith("action 2 'Left': no answer within 0.2 s (step_timeout_s)")
+    assert [turn.executed for turn in trajectory.turns] == [("Left",), ()]
+    assert num_open() == 0
 
 
 def test_an_engine_failure_ends_the_trajectory_with_its_cause() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ragen.rollout.answers import read_answer, read_text
+from ragen.rollout.answers import read_answer, read_names, read_text
 
 GOOD: tuple[Any, ...] = ("seen", 0.5, False, True, {"success": True, "effective": False})
 
@@ -57,3 +57,15 @@ def test_each_wrong_answer_is_refused_with_its_reason(answer: Any, says: str) ->
 def test_an_empty_text_and_grid_symbols_are_texts() -> None:
     assert read_text("") == ""
     assert read_text("🧍🏁▢") == "🧍🏁▢"
+
+
+def test_action_names_are_read_as_a_tuple_of_plain_strings_or_none() -> None:
+    assert read_names(None) is None
+    assert read_names(["Up", np.str_("Down")]) == ("Up", "Down")
+    assert [type(name) for name in read_names([np.str_("Down")]) or ()] == [str]
+
+
+@pytest.mark.parametrize("names", ["Up", 3, {"Up": 1}, ("Up", 2), [None]])
+def test_action_names_of_any_other_kind_are_refused(names: Any) -> None:
+    with pytest.raises(TypeError, match="action_names must be a tuple of str"):
+        read_names(names)

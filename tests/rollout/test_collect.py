@@ -11,7 +11,7 @@ import pytest
 
 from ragen.engines.scripted import ScriptedEngine
 from ragen.errors import ConfigError, ModelError, TrainingError
-from ragen.records import EndReason, Group, Sampling, Trajectory
+from ragen.records import EndReason, Group, Sampling, Split, Trajectory
 from ragen.rollout.collect import Progress, collect
 from ragen.rollout.config import RolloutConfig
 from ragen.rollout.context_manager import ContextManager
@@ -83,7 +83,7 @@ def test_a_few_broken_episodes_are_put_aside_and_counted(fault: dict[str, Any], 
     """Bug-log row 44 and invariant I6: 1 in 8 environments raises, in its second step or in reset."""
     episodes = manager(group_size=8, corridor=corridor(num_groups=4, raise_frac=1 / 8, **fault))
     with caplog.at_level(logging.WARNING):
-        groups = gather(episodes, ScriptedEngine(step_right))
+        groups = gather(episodes, ScriptedEngine(step_right), max_replacements_frac=0.0)
     started = [t.key for t in everything(groups)]
     failed = [t for group in groups for t in group.failed]
     assert len(started) == len(set(started)) == 32
@@ -96,11 +96,86 @@ def test_a_few_broken_episodes_are_put_aside_and_counted(fault: dict[str, Any], 
     assert caplog.messages[0].startswith(first)
 
 
+@pytest.mark.parametrize("fault", [{"raise_at_step": 1}, {"raise_in_reset": True}])
+def test_broken_episodes_are_replaced_within_their_group(fault: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    """Bug-log row 44: 1 in 8 raises; another episode from the same initial state takes its place, and its own order."""
+    episodes = manager(group_size=8, corridor=corridor(num_groups=4, start=None, raise_frac=1 / 8, **fault))
+    with caplog.at_level(logging.WARNING):
+        groups = gather(episodes, ScriptedEngine(step_right))
+    failed = [t for group in groups for t in group.failed]
+    assert len({t.key for t in everything(groups)}) == 32 + len(failed)
+    assert 0 < len(failed) <= 8
+    for group in groups:
+        assert [t.key.member for t in group.trajectories] == list(range(8))
+        assert len({t.key.task_seed for t in (*group.trajectories, *group.failed)}) == 1
+        assert len({t.key.dynamics_seed for t in (*group.trajectories, *group.failed)}) == 8 + len(group.failed)
+        assert len({t.turns[0].observation for t in group.trajectories}) == 1
+        lost = {t.key.member for t in group.failed}
+        assert {t.key.member for t in group.trajectories if t.key.attempt} == lost
+    for t in everything(groups):
+        assert breaks(t.key.dynamics_seed, 1 / 8) == t.end_reason.is_infrastructure
+    assert f"of 32 trajectories failed, 0 are left out after {len(failed)} replacements; the first: " in caplog.text
+    assert num_open() == 0
+
+
+def test_replacements_do_not_depend_on_who_answers_first() -> None:
+    config = corridor(num_groups=3, start=None, slip=0.3, raise_at_step=2, raise_frac=0.2)
+    runs = [
+        everything(gather(manager(group_size=4, corridor=config), ScriptedEngine(step_right, delay=delay), max_failed_frac=1.0))
+        for delay in (lambda call: 0, lambda call: 7 * call % 5)
+    ]
+    assert any(t.key.attempt for t in runs[0])
+    assert [(t.key, t.end_reason, t.rewards) for t in runs[0]] == [(t.key, t.end_reason, t.rewards) for t in runs[1]]
+
+
+def test_a_group_that_can_never_be_played_leaves_the_others_their_replacements() -> None:
+    """Bug-log row 44: one initial state is broken for good; it is given up after as many attempts as it has members."""
+    both = {"dead": corridor(raise_in_reset=True), "alive": corridor(num_groups=7, raise_at_step=2, raise_frac=0.15)}
+    with EnvStateManager(both, group_size=4, run_seed=5, split=Split.TRAIN) as episodes:
+        dead, *alive = gather(episodes, ScriptedEngine(step_right), max_failed_frac=1.0, max_replacements_frac=0.5)
+    assert dead.trajectories == ()
+    assert len(dead.failed) == 4 + 4
+    assert [len(group.trajectories) for group in alive] == [4] * 7
+    assert any(group.failed for group in alive)
+
+
+def test_replacements_end_with_the_budget_of_the_step() -> None:
+    episodes = manager(group_size=4, corridor=corridor(num_groups=3, raise_in_reset=True))
+    groups = gather(episodes, ScriptedEngine(step_right), max_failed_frac=1.0, max_replacements_frac=0.2)
+    assert sum(t.key.attempt > 0 for t in everything(groups)) == 2  # a fifth of 12, rounded down
+    assert [t.key.attempt for t in groups[0].failed] == [0, 1, 2, 0, 0, 0]
+
+
+def test_environments_of_one_batch_keep_their_own_shares_and_limits() -> None:
+    """Three tags with their own number of groups, turns, actions, actions in a turn, and place to run in."""
+    tags = {
+        "long": corridor(num_groups=2, max_turns=6, max_actions=5, max_actions_per_turn=2),
+        "short": corridor(num_groups=1, max_turns=1),
+        "beside": corridor(num_groups=1, max_turns=2, max_actions=2, max_actions_per_turn=1, runs_in="thread"),
+    }
+    left = encode(walk("Left", "Left"))
+    with EnvStateManager(tags, group_size=2, run_seed=0, split=Split.TRAIN) as episodes:
+        groups = gather(episodes, ScriptedEngine(lambda prompt_ids, sampling: left))
+    seen = {t.key.environment: (t.end_reason, len(t.turns), t.num_actions) for t in everything(groups)}
+    assert [group.trajectories[0].key.environment for group in groups] == ["long", "long", "short", "beside"]
+    assert seen == {
+        "long": (EndReason.ACTION_LIMIT, 3, 5),  # two, two and one
+        "short": (EndReason.TURN_LIMIT, 1, 2),
+        "beside": (EndReason.ACTION_LIMIT, 2, 2),  # the second action of each reply is one too many
+    }
+    beginnings = {t.key.environment: t.turns[0].observation for t in everything(groups)}
+    assert {tag: [line for line in text.split("\n") if " left: " in line] for tag, text in beginnings.items()} == {
+        "long": ["Turns left: 6", "Actions left: 5"],
+        "short": ["Turns left: 1", "Actions left: 10"],
+        "beside": ["Turns left: 2", "Actions left: 2"],
+    }
+
+
 @pytest.mark.parametrize("fault", [{"raise_at_step": 2}, {"raise_in_reset": True}])
 def test_broken_episodes_everywhere_stop_the_run_with_the_first_cause(fault: dict[str, Any]) -> None:
-    """Bug-log row 44: the environment raises in all episodes."""
+    """Bug-log row 44: the environment raises in all episodes; the third failure in eight is one too many, replaced or not."""
     expected = (
-        r"^8 of 8 trajectories failed, more than rollout.max_failed_frac=0.25 allows; "
+        r"^3 of 8 trajectories failed, more than rollout.max_failed_frac=0.25 allows; "
         r"the first: environment 'corridor' \(step 0, group 0, member 0, .*Broken: "
     )
     with pytest.raises(TrainingError, match=expected):
@@ -110,7 +185,7 @@ def test_broken_episodes_everywhere_stop_the_run_with_the_first_cause(fault: dic
 
 def test_the_share_of_failures_that_is_allowed_is_allowed() -> None:
     episodes = manager(group_size=4, corridor=corridor(max_turns=1))
-    (group,) = gather(episodes, ScriptedEngine(step_right, fail_at={2}), max_failed_frac=0.25)
+    (group,) = gather(episodes, ScriptedEngine(step_right, fail_at={2}), max_failed_frac=0.25, max_replacements_frac=0.0)
     assert [t.key.member for t in group.trajectories] == [0, 1, 3]
     assert [(t.key.member, t.end_reason) for t in group.failed] == [(2, EndReason.ENGINE_ERROR)]
     with pytest.raises(TrainingError, match="2 of 4"):

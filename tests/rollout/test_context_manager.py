@@ -67,6 +67,7 @@ def make_context(
         names,
         format_penalty=-0.1,
         reserve_tokens=reserve,
+        max_invalid_turns=3,
     )
 
 
@@ -307,7 +308,7 @@ def test_an_empty_observation_leaves_no_empty_line():
     """bug-log row 45."""
     trajectory, _ = play(make_context(), [ids_of(GOOD)] * 2, [Observation(text="", reward=1.0, actions_left=9)])
     assert "\n\n" not in trajectory.turns[1].observation
-    assert trajectory.turns[1].observation.startswith("Reward: 1\nActions left: 9\n")
+    assert trajectory.turns[1].observation.startswith("Reward: 1\nTurns left: 4\nActions left: 9\n")
 
 
 # --- replies ----------------------------------------------------------------------------------------------------------------
@@ -394,10 +395,11 @@ def test_the_penalty_is_counted_once_a_turn_and_never_shown():
     trajectory, _ = play(make_context(), [two_unknown, ids_of(GOOD)], [answer])
     turn = trajectory.turns[0]
     assert (turn.reply.verdict, turn.format_penalty, turn.executed) == (Verdict.UNKNOWN_ACTION, -0.1, ("Right",))
-    assert trajectory.turns[1].observation.split("\n")[:4] == [
+    assert trajectory.turns[1].observation.split("\n")[:5] == [
         "Reward: -0.1",
         "Not an action: Fly, Jump.",
         "_ P G",
+        "Turns left: 4",
         "Actions left: 9",
     ]
     assert trajectory.return_ == pytest.approx(-0.2)
@@ -445,7 +447,7 @@ def test_a_turn_without_an_answer_from_the_environment_is_kept_with_reward_zero(
     trajectory = context.trajectory(key=KEY, end_reason=EndReason.ENVIRONMENT_ERROR, success=False, error="broke")
     turn = trajectory.turns[0]
     assert (turn.reward, turn.executed, turn.policy_version, turn.reply.actions) == (0.0, (), 3, ("Right",))
-    assert turn.observation.startswith("Walk to G.\nP _ G\nActions left: 10\n")
+    assert turn.observation.startswith("Walk to G.\nP _ G\nTurns left: 5\nActions left: 10\n")
     assert trajectory.num_sampled == len(ids_of(GOOD))
 
 
@@ -463,17 +465,55 @@ def test_action_names_may_be_known_only_after_the_reset():
     context = ContextManager(
         ChatTemplate(make_tokenizer("plain")),
         ContextConfig(),
-        EnvironmentConfig(name="corridor", max_actions=1),
+        EnvironmentConfig(name="corridor", max_turns=1, max_actions=1),
         lambda: known[0],
         format_penalty=-0.1,
         reserve_tokens=8,
+        max_invalid_turns=3,
     )
     known.append(("Teacher", "Trader"))
     context.observe(FIRST)
     prompt = text_of(context.prompt_ids)
     assert "<answer>Teacher</answer> or " in prompt
     assert "<answer>Trader</answer>" in prompt
-    assert "Actions left" not in prompt
+    assert " left: " not in prompt  # one turn with one action needs no budget
+
+
+# --- budgets ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("max_turns", "max_actions"), [(1, 4), (4, 1), (4, 4)])
+def test_every_budget_is_announced_in_every_message(max_turns: int, max_actions: int):
+    env = EnvironmentConfig(name="corridor", max_turns=max_turns, max_actions=max_actions, max_actions_per_turn=1)
+    chat = ChatTemplate(make_tokenizer("plain"))
+    context = ContextManager(
+        chat, ContextConfig(max_context_tokens=20_000), env, NAMES, format_penalty=0.0, reserve_tokens=8, max_invalid_turns=3
+    )
+    context.observe(Observation(text="P _ G", actions_left=max_actions))
+    for turn in range(min(2, max_turns)):
+        lines = text_of(context.prompt_ids).split("\n")
+        assert [line for line in lines if line.startswith("Turns left")] == [
+            f"Turns left: {max_turns - t}" for t in range(turn + 1)
+        ]
+        assert f"Actions left: {max_actions - turn}" in lines
+        context.reply(completion(ids_of(GOOD)))
+        context.observe(Observation(text="next", executed=("Right",), actions_left=max_actions - turn - 1))
+
+
+def test_the_limit_of_invalid_replies_is_announced_and_counts_down():
+    bad = ids_of("x</think> no answer")
+    fly = ids_of("x</think><answer>Fly</answer>")
+    unknown = Observation(text="same", rejected=("Fly",))
+    moved = Observation(text="moved", executed=("Right",))
+    same = Observation(text="same")
+    trajectory, _ = play(make_context(max_turns=9), [bad, fly, ids_of(GOOD), bad, bad], [same, unknown, moved, same, same])
+    heard = [turn.observation.split("\n")[1] for turn in trajectory.turns[1:]]
+    assert [line.partition(" more ")[::2] for line in heard] == [
+        (f"{make_context().format.feedback(Verdict.NO_ANSWER, [])} 2", "such replies in a row end the episode."),
+        ("Not an action: Fly. 1", "such reply ends the episode."),
+        ("moved", ""),  # a valid reply begins the count anew
+        (f"{make_context().format.feedback(Verdict.NO_ANSWER, [])} 2", "such replies in a row end the episode."),
+    ]
 
 
 # --- settings ---------------------------------------------------------------------------------------------------------------

@@ -50,6 +50,7 @@ def trajectories(draw: st.DrawFn, group: int, member: int, *, failed: bool) -> T
             environment=draw(TEXTS),
             task_seed=draw(seeds),
             dynamics_seed=draw(seeds),
+            attempt=draw(st.integers(0, 3)),
         ),
         ids=draw(hnp.arrays(np.int32, length)),
         mask=draw(hnp.arrays(np.bool_, length)),
@@ -174,7 +175,7 @@ def test_a_missing_or_cut_file_is_one_line(tmp_path: Path, content: bytes | None
 def test_another_parquet_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.parquet"
     pq.write_table(pa.table({"a": [1]}), path)
-    with pytest.raises(StorageError, match="not a rollout file of format 1"):
+    with pytest.raises(StorageError, match="not a rollout file of format 2"):
         read_rollout(path)
 
 

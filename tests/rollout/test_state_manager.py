@@ -59,6 +59,7 @@ def test_the_bandit_shows_a_group_one_prompt_and_pays_its_members_differently() 
 
 
 INDEX = st.integers(0, 2**31 - 1)
+SEEDS_OF_RUN_7 = (3405424207063558744, 6978923015182956534)
 
 
 @given(run_seed=INDEX, other=INDEX, step=INDEX, group=INDEX, member=INDEX, held_out_group=INDEX)
@@ -95,6 +96,26 @@ def test_a_task_seed_is_the_groups_and_a_dynamics_seed_the_members(
     assert task == other_task
     assert (dynamics == other_dynamics) == (members[0] == members[1])
     assert task not in (dynamics, other_dynamics)
+
+
+@given(
+    split=st.sampled_from(Split), step=INDEX, group=INDEX, member=INDEX, attempts=st.tuples(st.integers(0, 9), st.integers(0, 9))
+)
+def test_a_replacement_has_the_groups_task_seed_and_a_dynamics_seed_of_its_own(
+    split: Split, step: int, group: int, member: int, attempts: tuple[int, int]
+) -> None:
+    (task, dynamics), (other_task, other_dynamics) = (
+        episode_seeds(run_seed=3, split=split, step=step, group=group, member=member, attempt=attempt) for attempt in attempts
+    )
+    assert task == other_task
+    assert (dynamics == other_dynamics) == (attempts[0] == attempts[1])
+    assert dynamics % 2 == other_dynamics % 2 == task % 2  # of the same split
+
+
+def test_the_seeds_of_a_run_are_what_they_have_always_been() -> None:
+    """A resumed run goes on with the seeds that it was begun with, whatever else is added to them."""
+    assert episode_seeds(run_seed=7, split=Split.TRAIN, step=3, group=2, member=1) == SEEDS_OF_RUN_7
+    assert episode_seeds(run_seed=7, split=Split.TRAIN, step=3, group=2, member=1, attempt=0) == SEEDS_OF_RUN_7
 
 
 @given(first=st.tuples(INDEX, INDEX, INDEX), second=st.tuples(INDEX, INDEX, INDEX))
@@ -154,6 +175,17 @@ def test_the_position_goes_through_a_checkpoint() -> None:
         (EnvironmentConfig(name="corridor", max_turns=0), "environments.mine.max_turns=0: must be at least 1"),
         (EnvironmentConfig(name="corridor", max_actions=-1), "environments.mine.max_actions=-1: must be at least 1"),
         (EnvironmentConfig(name="corridor", max_actions_per_turn=0), "environments.mine.max_actions_per_turn=0: must be"),
+        (EnvironmentConfig(name="corridor", step_timeout_s=0.0), "environments.mine.step_timeout_s=0.0: must be above 0"),
+        (EnvironmentConfig(name="corridor", max_seconds=-1.0), "environments.mine.max_seconds=-1.0: must be above 0, or null"),
+        (
+            EnvironmentConfig(name="corridor", runs_in="threads"),
+            "environments.mine.runs_in='threads': must be one of inline, thread, process; did you mean 'thread'?",
+        ),
+        (
+            EnvironmentConfig(name="corridor", runs_in="thread", num_workers=0),
+            "environments.mine.num_workers=0: must be at least",
+        ),
+        (EnvironmentConfig(name="corridor", num_workers=2), "environments.mine.num_workers=2: has no effect with runs_in=inline"),
         (EnvironmentConfig(name="corridor", options={"strat": 1}), "environments.mine.options.strat: environment 'corridor' has"),
         (EnvironmentConfig(name="corridor", options={"start": 7}), "environments.mine.options.start=7: must be within 0..3"),
     ],

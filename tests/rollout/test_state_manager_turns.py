@@ -16,7 +16,7 @@ def test_packed_actions_are_executed_in_order_and_their_rewards_added() -> None:
     assert (second.text, second.executed, second.actions_left) == ("_ P _ _ G", ("Right", "Left", "Right"), 7)
     assert second.reward == pytest.approx(-0.3)
     assert second.instruction == ""
-    assert second.info == {"success": 0.0, "effective": 3.0, "cell": 1.0 + 0.0 + 1.0}  # the note is no number
+    assert second.info == {"success": 0.0, "effective": 3.0, "cell": 1.0}  # where it stands; the note is no number
     assert (second.terminated, second.truncated, second.success) == (False, False, False)
     assert (third.text, third.executed) == ("_ _ _ _ P", ("Right", "Right", "Right"))  # the goal comes before the last action
     assert third.reward == pytest.approx(1 - 0.1 - 0.1)

@@ -7,6 +7,9 @@ Importing this module registers it as "corridor".
 
 from __future__ import annotations
 
+import os
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +21,7 @@ NUM_CELLS = 5
 MAX_STEPS = 6
 HUGE = 100_000  # characters of the huge observation
 SWITCHES = {
-    "observation": "grid unicode huge empty none number surrogate",
+    "observation": "grid unicode huge empty none number surrogate pid",
     "reward": "normal none nan text bool",
     "flags": "normal none number",
     "info": "normal none no_success",
@@ -49,7 +52,15 @@ class CorridorConfig(TextEnvConfig):
     raise_in_reset: bool = option(False, "raise in reset")
     raise_at_step: int | None = option(None, "raise in this step, counted from 1")
     raise_in_close: bool = option(False, "raise in close, after letting go")
-    raise_frac: float = option(1.0, "share of episodes, drawn from the dynamics seed, in which the first two of these act")
+    hang_in_reset: bool = option(False, "hang in reset")
+    hang_at_step: int | None = option(None, "hang in this step, counted from 1")
+    hang_in_close: bool = option(False, "hang in close, after letting go")
+    hang_s: float = option(60.0, "how long that is; code that hangs swallows every Exception meanwhile")
+    exit_at_step: int | None = option(None, "end the whole process in this step, with exit code 3")
+    step_s: float = option(0.0, "how long each step takes")
+    raise_frac: float = option(
+        1.0, "share of episodes, drawn from the dynamics seed, in which faults act (those in close always)"
+    )
     observation: str = option("grid", "what it shows, see SWITCHES")
     reward: str = option("normal", "what it pays, see SWITCHES")
     flags: str = option("normal", "what terminated is, see SWITCHES")
@@ -76,7 +87,11 @@ class Corridor(TextEnv):
 
     def close(self) -> None:
         super().close()
-        if _open.pop(id(self), None) is not None and self.config.raise_in_close:
+        if _open.pop(id(self), None) is None:
+            return
+        if self.config.hang_in_close:
+            self._hang()
+        if self.config.raise_in_close:
             raise Broken("close")
 
     def oracle_action(self) -> str:
@@ -90,12 +105,20 @@ class Corridor(TextEnv):
         self.breaks = float(self.dynamics_random.random()) < self.config.raise_frac
         if self.breaks and self.config.raise_in_reset:
             raise Broken("reset")
+        if self.breaks and self.config.hang_in_reset:
+            self._hang()
         return self._render()
 
     def _play(self, action: str) -> StepAnswer:
         self.num_steps += 1
         if self.breaks and self.num_steps == self.config.raise_at_step:
             raise Broken(f"step {self.num_steps}")
+        if self.breaks and self.num_steps == self.config.hang_at_step:
+            self._hang()
+        if self.breaks and self.num_steps == self.config.exit_at_step:
+            os._exit(3)
+        if self.config.step_s:
+            time.sleep(self.config.step_s)
         before = self.cell
         if self.dynamics_random.random() >= self.config.slip:
             self.cell = min(NUM_CELLS - 1, max(0, self.cell + (1 if action == "Right" else -1)))
@@ -105,6 +128,12 @@ class Corridor(TextEnv):
         info = {"success": solved, "effective": self.cell != before, "cell": self.cell, "note": "not a number"}
         flags: Any = {"normal": solved, "none": None, "number": 1}[self.config.flags]
         return self._render(), self._reward(reward), flags, truncated, self._info(info)
+
+    def _hang(self) -> None:
+        until = time.monotonic() + self.config.hang_s
+        while (left_s := until - time.monotonic()) > 0:
+            with suppress(Exception):
+                time.sleep(left_s)
 
     def _reward(self, reward: float) -> Any:
         return {"normal": reward, "none": None, "nan": float("nan"), "text": "1.0", "bool": True}[self.config.reward]
@@ -117,7 +146,7 @@ class Corridor(TextEnv):
         cells = [floor] * (NUM_CELLS - 1) + [goal]
         cells[self.cell] = player
         grid = " ".join(cells)
-        special = {"huge": "x" * HUGE, "empty": "", "none": None, "number": 3, "surrogate": "\ud800"}
+        special = {"huge": "x" * HUGE, "empty": "", "none": None, "number": 3, "surrogate": "\ud800", "pid": f"{os.getpid()}"}
         return special.get(self.config.observation, grid)
 
 

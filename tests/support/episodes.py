@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,7 +28,7 @@ class Ticket(TextEnv):
 
 register("ticket", Ticket, "a number per task seed (for tests)")
 
-_LIMITS = ("num_groups", "max_turns", "max_actions", "max_actions_per_turn")
+_LIMITS = {field.name for field in dataclasses.fields(EnvironmentConfig)} - {"name", "options"}
 
 
 def corridor(**settings: Any) -> EnvironmentConfig:

@@ -32,14 +32,14 @@ def corridor(*, max_turns: int = 5, **options: Any) -> EnvironmentConfig:
 
 
 def contexts(
-    kind: Kind = "plain", template: str = CHATML, *, reserve: int = RESERVE, **config: Any
+    kind: Kind = "plain", template: str = CHATML, *, reserve: int = RESERVE, max_invalid_turns: int = 3, **config: Any
 ) -> Callable[[EnvHandle], ContextManager]:
     """A `make_context` over one of the odd tokenizers."""
     chat = ChatTemplate(make_tokenizer(kind, template))
     settings = ContextConfig(**{"max_context_tokens": 100_000, **config})
 
     def make(handle: EnvHandle) -> ContextManager:
-        return ContextManager(chat, settings, handle.config, lambda: handle.action_names, PENALTY, reserve)
+        return ContextManager(chat, settings, handle.config, lambda: handle.action_names, PENALTY, reserve, max_invalid_turns)
 
     return make
 

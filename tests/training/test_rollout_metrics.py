@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -14,7 +15,7 @@ def example() -> list[Group]:
     """Two groups of two, one of them short of a third member; tags a and b.
 
     a/0: solved in 2 turns, rewards 1 + 2, 5 tokens. a/1: returns 0.5 - 0.1 - 0.1, both replies unreadable and cut, 2 tokens.
-    b/0 and b/1: 1 turn, return 0, 1 token each. b/2: timed out after 3 tokens.
+    b/0 and b/1: 1 turn, return 0, 1 token each, b/1 at its second attempt. b/2: timed out after 3 tokens.
     """
     solved = make_trajectory([1], [2, 2, 2], [3], [2, 2], rewards=[1, 2], tag="a", end_reason=EndReason.SOLVED, num_executed=2)
     bad = make_trajectory(
@@ -32,6 +33,7 @@ def example() -> list[Group]:
         num_executed=0,
     )
     idle = [make_trajectory([1], [2], tag="b", group=1, member=m) for m in range(2)]
+    idle[1] = replace(idle[1], key=replace(idle[1].key, attempt=1))
     lost = make_trajectory([1], [2, 2, 2], rewards=[99], tag="b", group=1, member=2, end_reason=EndReason.TIMEOUT)
     return [Group(trajectories=(solved, bad)), Group(trajectories=tuple(idle), failed=(lost,))]
 
@@ -53,6 +55,7 @@ def test_every_number_by_hand() -> None:
             "rollout/group_penalty_std": (0.2 / math.sqrt(2) + 0) / 2,
             "rollout/zero_spread_frac": 1 / 2,
             "rollout/failed_frac": 1 / 5,
+            "rollout/replaced_frac": 1 / 4,
             "rollout/end/solved": 1 / 5,
             "rollout/end/failed": 2 / 5,
             "rollout/end/turn_limit": 1 / 5,
@@ -64,6 +67,24 @@ def test_every_number_by_hand() -> None:
             "rollout/b/return": 0,
         }
     )
+
+
+def test_what_the_environment_says_of_itself_is_logged_under_its_tag() -> None:
+    """Two trajectories of two and one actions, three of them effective in all; deadlock is 0 and 1 when they end."""
+    infos = (
+        {"success": 0.0, "effective": 1.0, "deadlock": 1.0},
+        {"effective": 1.0, "deadlock": 0.0},
+        {"effective": 1.0, "deadlock": 1.0},
+    )
+    one, other = make_trajectory([1], [2], [3], [4]), make_trajectory([1], [2], member=1)
+    first, second = (replace(turn, info=info) for turn, info in zip(one.turns, infos, strict=False))
+    one = replace(one, turns=(replace(first, executed=("a", "b")), second))
+    other = replace(other, turns=(replace(other.turns[0], info=infos[2]),))
+    metrics = rollout_metrics([Group(trajectories=(one, other))], seconds=1.0)
+    assert metrics["rollout/corridor/effective_frac"] == pytest.approx(3 / 4)
+    assert metrics["rollout/corridor/info/deadlock"] == 0.5
+    assert "rollout/corridor/info/success" not in metrics
+    assert find("rollout/corridor/info/deadlock") is not None
 
 
 def test_every_key_is_defined() -> None:

@@ -30,7 +30,7 @@ from ragen.rollout.env_handle import EnvHandle
 from ragen.rollout.environment_config import EnvironmentConfig
 from ragen.rollout.hosts import InlineHost
 from ragen.rollout.recorder import write_rollout
-from ragen.rollout.replies import ANSWER, ANSWER_END, THINK, THINK_END, ReplyFormat
+from ragen.rollout.replies import ReplyFormat
 
 Show = Callable[[str], None]
 
@@ -160,10 +160,13 @@ class PlayerEngine:
 
     policy_version = 0
 
-    def __init__(self, player: Player, template: ChatTemplate, format_: ReplyFormat, show: Show) -> None:
+    def __init__(
+        self, player: Player, template: ChatTemplate, format_: ReplyFormat, names: Callable[[], Sequence[str] | None], show: Show
+    ) -> None:
         self._player = player
         self._template = template
         self._format = format_
+        self._names = names
         self._show = show
         self._num_seen = 0
 
@@ -187,11 +190,13 @@ class PlayerEngine:
 
     def _reply(self, answer: str) -> str:
         """What a model would have sampled behind the prompt, which may hold the first tag already."""
-        if not any(tag in answer for tag in (THINK, THINK_END, ANSWER, ANSWER_END)):
-            answer = self._format.render("", [answer])
-        opening = self._format.opening
-        opened = self._format.prefix or self._template.opens_with(opening)
-        return answer.removeprefix(opening) if opened else answer
+        form = self._format
+        tags = [f"<{mark}{name}>" for name in (form.think_tag, form.answer_tag) for mark in ("", "/")]
+        if not any(tag in answer for tag in tags):
+            actions = [part.strip() for part in answer.split(form.action_separator)] if form.tools else [answer]
+            answer = form.render("", actions, self._names())
+        opened = form.prefix or (form.opening and self._template.opens_with(form.opening))
+        return answer.removeprefix(form.opening) if opened else answer
 
 
 def play(config: Config, *, who: Who, seed: int, stream: TextIO, show: Show) -> Trajectory:
@@ -209,7 +214,7 @@ def play(config: Config, *, who: Who, seed: int, stream: TextIO, show: Show) -> 
     template = ChatTemplate(load_tokenizer(config.model.name))
     context = context_factory(template, config.rollout)(handle)
     player = _player(who, handle, config.rollout.context.action_separator, stream, show)
-    engine: Engine = PlayerEngine(player, template, context.format, show)
+    engine: Engine = PlayerEngine(player, template, context.format, lambda: handle.action_names, show)
     limits = Limits(max_turns=environment.max_turns, max_invalid_turns=config.rollout.max_invalid_turns)
     sampling = Sampling(max_new_tokens=config.rollout.sampling.max_new_tokens)
 

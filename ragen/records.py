@@ -2,14 +2,16 @@
 
 Completion -> Turn -> Trajectory -> Group (rollout) -> Sample (credit) -> loss (training). Every record is frozen; a stage makes
 new records, it never edits one. Token ids are int32, log-probs float32, masks bool; the axis T runs over the tokens of one
-trajectory, prompt included.
+segment, prompt included.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -126,6 +128,13 @@ class Completion:
         assert len(self.ids) == len(self.logprobs), (len(self.ids), len(self.logprobs))
 
 
+def digest_of(ids: Sequence[int] | IdsT, logprobs: Sequence[float] | FloatT) -> str:
+    """Checksum of sampled ids and their log-probs, 16 hexadecimal digits; the same for tuples and for int32 and float32 arrays."""
+    digest = hashlib.blake2b(np.asarray(ids, dtype=np.int32).tobytes(), digest_size=8)
+    digest.update(np.asarray(logprobs, dtype=np.float32).tobytes())
+    return digest.hexdigest()
+
+
 @dataclass(frozen=True, kw_only=True)
 class EpisodeKey:
     """Where a trajectory stands in the run; every random stream of it is a function of this and the run seed."""
@@ -169,8 +178,9 @@ class Reply:
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
-    """One model reply and what came of it. [start, stop) is the span of the sampled ids on the trajectory's T axis."""
+    """One model reply and what came of it. [start, stop) is the span of the sampled ids on the T axis of its segment."""
 
+    segment: int = 0  # index into the trajectory's segments
     start: int
     stop: int
     observation: str  # what the agent read before replying
@@ -182,6 +192,7 @@ class Turn:
     policy_version: int
     info: Mapping[str, float] = field(default_factory=dict)
     parts: Mapping[str, float] = field(default_factory=dict)  # weighted, by name, once credit has mixed in other rewards
+    digest: str = ""  # `digest_of` the completion as the engine gave it; what is trained is compared with it
 
     @property
     def total_reward(self) -> float:
@@ -190,22 +201,60 @@ class Turn:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trajectory:
-    """One episode from reset to end, as the token sequence that the policy saw and wrote."""
+class Summary:
+    """What the model wrote for itself when its history was about to get too long; the next segment starts from it."""
 
-    key: EpisodeKey
+    segment: int  # index into the trajectory's segments
+    start: int  # [start, stop) on the T axis of that segment
+    stop: int
+    num_turns: int  # turns before it
+    text: str
+    trained: bool  # whether its tokens are trained like those of a reply
+    finish_reason: FinishReason
+    policy_version: int
+    digest: str = ""  # as of a turn
+
+
+@dataclass(frozen=True, kw_only=True)
+class Segment:
+    """One token sequence that the policy saw and wrote: a prompt, then in turn what it sampled and what it read next.
+
+    A trajectory has a single one where turns are appended to each other. It has several where the prompt is built anew on the way:
+    by a context mode that forgets, or a chat template that rewrites earlier turns.
+    """
+
     ids: IdsT  # [T]
     mask: MaskT  # [T], True exactly where the engine sampled the id
     logprobs: FloatT  # [T], engine log-probs; 0 where mask is False
-    turns: tuple[Turn, ...]
-    final_observation: str
-    end_reason: EndReason
-    success: bool
-    error: str = ""  # one line, for the infrastructure end reasons
 
     def __post_init__(self) -> None:
         shapes = (self.ids.shape, self.mask.shape, self.logprobs.shape)
         assert self.ids.ndim == 1 and len(set(shapes)) == 1, shapes
+
+    @property
+    def num_sampled(self) -> int:
+        """Number of sampled tokens."""
+        return int(self.mask.sum())
+
+    @property
+    def prompt_length(self) -> int:
+        """Number of ids before the first sampled one; the whole length if nothing was sampled."""
+        return int(self.mask.argmax()) if self.mask.any() else len(self.ids)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trajectory:
+    """One episode from reset to end, as the token sequences that the policy saw and wrote."""
+
+    key: EpisodeKey
+    segments: tuple[Segment, ...]  # at least one, in the order of time
+    turns: tuple[Turn, ...]
+    summaries: tuple[Summary, ...] = ()
+    final_observation: str
+    end_reason: EndReason
+    success: bool
+    truncated: bool = False  # ended by a limit that the agent could not know, so that more reward might have followed
+    error: str = ""  # one line, for the infrastructure end reasons
 
     @property
     def rewards(self) -> float:
@@ -229,13 +278,8 @@ class Trajectory:
 
     @property
     def num_sampled(self) -> int:
-        """Number of sampled tokens."""
-        return int(self.mask.sum())
-
-    @property
-    def prompt_length(self) -> int:
-        """Number of ids before the first sampled one; the whole length if nothing was sampled."""
-        return int(self.mask.argmax()) if self.mask.any() else len(self.ids)
+        """Number of sampled tokens, summaries included."""
+        return sum(segment.num_sampled for segment in self.segments)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,10 +297,47 @@ class Group:
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """One trained token sequence with its advantage per token."""
+    """One trained token sequence, a segment of a trajectory, with its advantage per token."""
 
     trajectory: Trajectory
+    segment: int = 0  # index into the trajectory's segments
     advantages: FloatT  # [T]; only positions with mask True are read
 
     def __post_init__(self) -> None:
-        assert self.advantages.shape == self.trajectory.ids.shape, (self.advantages.shape, self.trajectory.ids.shape)
+        assert self.advantages.shape == self.ids.shape, (self.advantages.shape, self.ids.shape)
+
+    @property
+    def tokens(self) -> Segment:
+        return self.trajectory.segments[self.segment]
+
+    @property
+    def ids(self) -> IdsT:
+        """[T]"""
+        return self.tokens.ids
+
+    @property
+    def logprobs(self) -> FloatT:
+        """[T]"""
+        return self.tokens.logprobs
+
+    @property
+    def prompt_length(self) -> int:
+        """Number of ids before the first sampled one."""
+        return self.tokens.prompt_length
+
+    @cached_property
+    def mask(self) -> MaskT:
+        """[T], True where a token is trained: where it was sampled, but for summaries that are not to be trained."""
+        untrained = [each for each in self.trajectory.summaries if each.segment == self.segment and not each.trained]
+        if not untrained:
+            return self.tokens.mask
+        mask = self.tokens.mask.copy()
+        for summary in untrained:
+            mask[summary.start : summary.stop] = False
+        return mask
+
+    def with_logprobs(self, logprobs: FloatT) -> Sample:
+        """The same sample with other log-probs [T] of its tokens."""
+        segments = list(self.trajectory.segments)
+        segments[self.segment] = replace(self.tokens, logprobs=logprobs)
+        return replace(self, trajectory=replace(self.trajectory, segments=tuple(segments)))

@@ -108,7 +108,7 @@ def test_i1_to_i3_hold_for_replies_that_no_encoder_would_write(kind: Kind, templ
     assert_all_token_invariants(groups, engine)
     for trajectory, reply in zip(everything(groups), replies, strict=True):
         for turn in trajectory.turns:  # row 8: ones in the mask are the scripted ids, per turn, and nothing else
-            assert trajectory.mask[turn.start : turn.stop].sum() == len(reply)
+            assert trajectory.segments[0].mask[turn.start : turn.stop].sum() == len(reply)
         assert trajectory.num_sampled == len(reply) * len(trajectory.turns)
 
 
@@ -120,8 +120,8 @@ def test_two_ids_that_spell_one_vocabulary_entry_stay_two_ids() -> None:
     assert tokenizer(tokenizer.decode(pieces), add_special_tokens=False)["input_ids"] == [hello]
     engine = ScriptedEngine([pieces, pieces])
     (trajectory,) = everything(gather(engine, corridor(max_turns=2), "merge", group_size=1))
-    assert trajectory.ids[trajectory.mask].tolist() == pieces * 2
-    assert hello not in trajectory.ids
+    assert trajectory.segments[0].ids[trajectory.segments[0].mask].tolist() == pieces * 2
+    assert hello not in trajectory.segments[0].ids
 
 
 def test_an_emitted_end_of_turn_is_trained_on_although_it_is_also_the_pad_token() -> None:
@@ -131,8 +131,8 @@ def test_an_emitted_end_of_turn_is_trained_on_although_it_is_also_the_pad_token(
     reply = [*encode(walk("Left"), "pad"), tokenizer.eos_token_id]
     engine = ScriptedEngine([reply])
     (trajectory,) = everything(gather(engine, corridor(max_turns=1), "pad", group_size=1))
-    assert trajectory.ids[-1] == tokenizer.eos_token_id
-    assert trajectory.mask[-1]
+    assert trajectory.segments[0].ids[-1] == tokenizer.eos_token_id
+    assert trajectory.segments[0].mask[-1]
 
 
 @pytest.mark.parametrize(("kind", "template"), ODD)
@@ -147,7 +147,7 @@ def test_observations_that_spell_markers_and_tags_are_not_trained_on(kind: Kind,
     for trajectory in everything(groups):
         assert trajectory.num_sampled == 3 * len(reply)
         assert [turn.executed for turn in trajectory.turns] == [("b",)] * 3
-        unmasked = trajectory.ids[~trajectory.mask].tolist()
+        unmasked = trajectory.segments[0].ids[~trajectory.segments[0].mask].tolist()
         spelled = make_tokenizer(kind, template).convert_tokens_to_ids("<|endoftext|>")
         assert spelled not in unmasked  # the template of none of these writes it
 
@@ -183,7 +183,7 @@ def test_i4_a_reward_that_is_not_a_number_never_reaches_a_return() -> None:
     for trajectory in everything(gather(engine, corridor(reward="nan"))):
         assert trajectory.end_reason is EndReason.ENVIRONMENT_ERROR
         assert math.isfinite(trajectory.return_)
-        assert np.isfinite(trajectory.logprobs).all()
+        assert np.isfinite(trajectory.segments[0].logprobs).all()
 
 
 def same(a: Trajectory, b: Trajectory) -> bool:

@@ -52,7 +52,7 @@ def test_what_is_shown_is_the_prompt_itself_and_each_part_once() -> None:
     prompts = []
     start = 0
     for turn in trajectory.turns:
-        prompts.append(tokenizer.decode(trajectory.ids[start : turn.start]))
+        prompts.append(tokenizer.decode(trajectory.segments[0].ids[start : turn.start]))
         start = turn.stop
     expected = [*prompts[:1], "> Left", *prompts[1:2], "> Right || Right", *prompts[2:3], "> Right || Right"]
     assert shown == "\n".join(expected)
@@ -65,8 +65,11 @@ def test_the_ids_are_those_of_a_whole_reply_behind_the_prompt() -> None:
     (turn,) = trajectory.turns
     assert turn.reply.text == "<think></think><answer>Right || Right || Right || Right</answer>"
     tokenizer = load_tokenizer("tiny")
-    assert tokenizer.decode(trajectory.ids[trajectory.mask]) == "</think><answer>Right || Right || Right || Right</answer>"
-    assert not trajectory.logprobs.any()
+    assert (
+        tokenizer.decode(trajectory.segments[0].ids[trajectory.segments[0].mask])
+        == "</think><answer>Right || Right || Right || Right</answer>"
+    )
+    assert not trajectory.segments[0].logprobs.any()
 
 
 @pytest.mark.parametrize("opening", ["<think>", ""])
@@ -88,7 +91,7 @@ def test_without_thoughts_and_prefix_the_reply_is_the_answer_block_alone() -> No
 def test_mistakes_cost_what_they_cost_a_model() -> None:
     trajectory, shown = played("Jump\n\n<answer>Right\nRight\n")
     verdicts = [turn.reply.verdict for turn in trajectory.turns]
-    assert verdicts == [Verdict.UNKNOWN_ACTION, Verdict.EMPTY, Verdict.NO_ANSWER]
+    assert verdicts == [Verdict.UNKNOWN_ACTION, Verdict.EMPTY, Verdict.UNCLOSED_THOUGHT]
     assert trajectory.end_reason is EndReason.PARSE_FAILURE
     assert trajectory.return_ == pytest.approx(-0.3)
     assert "Not an action: Jump." in shown
@@ -97,7 +100,7 @@ def test_mistakes_cost_what_they_cost_a_model() -> None:
 def test_the_markers_of_the_template_can_be_typed_and_are_plain_text() -> None:
     trajectory, _ = played("<|im_end|>\nquit\n")
     control = load_tokenizer("tiny").convert_tokens_to_ids("<|im_end|>")
-    assert control not in trajectory.ids[trajectory.mask]
+    assert control not in trajectory.segments[0].ids[trajectory.segments[0].mask]
 
 
 @pytest.mark.parametrize("leaving", ["quit\n", "  EXIT \n", ""])

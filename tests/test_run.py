@@ -118,8 +118,9 @@ def test_what_was_sampled_is_what_was_trained_and_recorded(tmp_path: Path) -> No
         assert len(trajectories) == 12
         assert row["update/tokens"] == sum(r.trajectory.num_sampled for r in trajectories)
         for r in trajectories:
-            assert r.advantages is not None
-            assert r.advantages.tolist() == pytest.approx([r.trajectory.return_] * len(r.trajectory.ids))
+            (advantages,) = r.advantages
+            assert advantages is not None
+            assert advantages.tolist() == pytest.approx([r.trajectory.return_] * len(r.trajectory.segments[0].ids))
     groups = [r.trajectory.key for r in recorded["step-000001.parquet"]]
     assert [(key.group, key.member) for key in groups] == [(g, m) for g in range(3) for m in range(4)]  # bug-log row 33
     assert len({key.task_seed for key in groups}) == 3
@@ -500,8 +501,8 @@ def test_some_failures_are_left_out_counted_and_recorded(tmp_path: Path) -> None
         failed = [r for r in recorded if r.trajectory.end_reason is EndReason.ENVIRONMENT_ERROR]
         assert 0 < len(failed) < 12 == len(recorded)
         assert row["rollout/failed_frac"] == pytest.approx(len(failed) / 12)
-        assert all(r.advantages is None and "raise" not in r.trajectory.error for r in failed)
-        assert row["update/tokens"] == sum(r.trajectory.num_sampled for r in recorded if r.advantages is not None)
+        assert all(not r.is_trained and "raise" not in r.trajectory.error for r in failed)
+        assert row["update/tokens"] == sum(r.trajectory.num_sampled for r in recorded if r.is_trained)
 
 
 def test_a_step_of_failures_alone_names_the_cause_and_can_be_looked_at(tmp_path: Path) -> None:

@@ -65,9 +65,9 @@ ESTIMATORS: dict[str, Callable[..., list[list[float]]]] = {"grpo": grpo, "brpo":
 
 
 def make_samples(groups: Sequence[Group], *, estimator: str, divide: bool) -> list[Sample]:
-    """One sample per scored trajectory, its advantage on every token.
+    """One sample per segment of every scored trajectory, the trajectory's advantage on every token.
 
-    A trajectory without a sampled token gives none, but its return counts among those of its group: it was scored.
+    A segment without a trained token gives none, but the return of its trajectory counts in the group: it was scored.
     Raises TrainingError naming the trajectory whose return is not a number that can be trained on.
     """
     for trajectory in (t for group in groups for t in group.trajectories):
@@ -76,9 +76,10 @@ def make_samples(groups: Sequence[Group], *, estimator: str, divide: bool) -> li
             where = f"{key.environment} group {key.group} member {key.member} (task seed {key.task_seed})"
             raise TrainingError(f"return {trajectory.return_} of {where}: must be a number within +-{MAX_RETURN:g}")
     advantages = ESTIMATORS[estimator]([[t.return_ for t in group.trajectories] for group in groups], divide=divide)
-    return [
-        Sample(trajectory=t, advantages=np.full(len(t.ids), advantage, dtype=np.float32))
+    samples = [
+        Sample(trajectory=t, segment=index, advantages=np.full(len(segment.ids), advantage, dtype=np.float32))
         for group, row in zip(groups, advantages, strict=True)
         for t, advantage in zip(group.trajectories, row, strict=True)
-        if t.mask.any()
+        for index, segment in enumerate(t.segments)
     ]
+    return [sample for sample in samples if sample.mask.any()]

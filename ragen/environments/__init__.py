@@ -74,3 +74,18 @@ register(
     "ragen.environments.question_answer.env:QuestionAnswerEnv",
     "questions from a JSON, JSONL or Parquet file, compared as mathematics, number or text",
 )
+register(
+    "gymnasium",
+    "ragen.environments.adapters.gymnasium_id:GymnasiumEnv",
+    "any environment of Gymnasium's registry with discrete or text actions, by its id",
+)
+register(
+    "minigrid",
+    "ragen.environments.adapters.minigrid_env:MiniGridEnv",
+    "MiniGrid and BabyAI levels as text: a robot walks through rooms and does what its mission says",
+)
+register(
+    "openenv",
+    "ragen.environments.adapters.openenv_env:OpenEnvEnv",
+    "an environment on a server that speaks the OpenEnv protocol",
+)

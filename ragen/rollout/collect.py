@@ -48,15 +48,17 @@ async def collect(
     sampling: Sampling,
     config: RolloutConfig,
     on_progress: Progress | None = None,
+    num_step: int | None = None,
 ) -> list[Group]:
     """Play every handle to its end; returns one Group per inner sequence, members in the order given.
 
     Coroutines start in the order of the handles, so what an engine sees does not depend on timing. Infrastructure failures are
     put aside in `Group.failed` and replaced as rollout/faults.py says; if they are too many, TrainingError names the first. Any
-    other exception cancels the rest and passes through. Every handle is closed in every exit.
+    other exception cancels the rest and passes through. Every handle is closed in every exit. `num_step` is how many
+    trajectories the step has, if these are not all of it: what it stands of failures is a share of that.
     """
     total = sum(len(members) for members in handles)
-    faults = Faults(total, config)
+    faults = Faults(total, config, num_step)
     num_done = num_sampled = 0
 
     async def attempt(handle: EnvHandle) -> Trajectory:

@@ -14,9 +14,9 @@ import numpy as np
 
 from ragen.errors import ConfigError, ModelError, near_match
 from ragen.models.chat import ChatTemplate
-from ragen.records import Completion, EndReason, EpisodeKey, Observation, Reply, Trajectory, Turn, Verdict
+from ragen.records import Completion, EndReason, EpisodeKey, FinishReason, Observation, Reply, Segment, Trajectory, Turn, Verdict
 from ragen.rollout.environment_config import EnvironmentConfig
-from ragen.rollout.replies import THINK, ReplyFormat
+from ragen.rollout.replies import ReplyConfig
 
 ActionNames = Sequence[str] | None  # None: any text is an action
 
@@ -24,12 +24,9 @@ MODES = ("full",)
 
 
 @dataclass(kw_only=True)
-class ContextConfig:
+class ContextConfig(ReplyConfig):
     """What the model sees and how it has to answer."""
 
-    think: bool = True  # replies are <think>..</think><answer>..</answer>; false: the answer block alone
-    reply_prefix: bool = True  # the prompt ends inside the first tag, so that a reply starts with the thought itself
-    action_separator: str = "||"  # between the actions of one answer
     show_reward: bool = True  # tell the model the environment's reward of its last turn
     max_context_tokens: int = 2048  # of a whole trajectory, prompt and replies
     max_observation_chars: int = 8000  # longer observations are cut before they are encoded
@@ -44,9 +41,7 @@ class ContextConfig:
         for key in ("max_context_tokens", "max_observation_chars"):
             if getattr(self, key) < 1:
                 raise ConfigError(f"rollout.context.{key}={getattr(self, key)}: must be at least 1")
-        separator = self.action_separator
-        if not separator.strip() or not separator.isprintable() or "<" in separator or ">" in separator:
-            raise ConfigError(f"rollout.context.action_separator={separator!r}: must be visible text without '<' and '>'")
+        self.check_replies("rollout.context")
 
 
 class ContextManager:
@@ -70,15 +65,11 @@ class ContextManager:
     ) -> None:
         if env.max_turns > 1:
             template.require_append_only(thoughts=config.think)
-        if template.opens_with(THINK) and not config.think:
-            raise ModelError(f"{template.name}: the chat template opens a {THINK} block itself; set rollout.context.think=true")
+        think = f"<{config.think_tag}>"
+        if template.opens_with(think) and not config.think:
+            raise ModelError(f"{template.name}: the chat template opens a {think} block itself; set rollout.context.think=true")
         self.config = config
-        self.format = ReplyFormat(
-            think=config.think,
-            action_separator=config.action_separator,
-            reply_prefix=config.reply_prefix,
-            max_actions=min(env.max_actions_per_turn, env.max_actions),
-        )
+        self.format = config.reply_format(min(env.max_actions_per_turn, env.max_actions))
         self._template = template
         self._env = env
         self._action_names = action_names
@@ -161,7 +152,7 @@ class ContextManager:
         start = len(self._ids)
         self._append(completion.ids, completion.logprobs)
         text = self._reply_start + self._up_to_stop(self._template.decode(completion.ids))
-        reply = self.format.parse(text, self._names())
+        reply = self.format.parse(text, self._names(), finished=completion.finish_reason is not FinishReason.LENGTH)
         self._turns.append(
             Turn(
                 start=start,
@@ -182,9 +173,13 @@ class ContextManager:
         stop = self._turns[-1].stop if self._turns else len(self._ids)
         return Trajectory(
             key=key,
-            ids=np.array(self._ids[:stop], dtype=np.int32),
-            mask=np.array(self._mask[:stop], dtype=np.bool_),
-            logprobs=np.array(self._logprobs[:stop], dtype=np.float32),
+            segments=(
+                Segment(
+                    ids=np.array(self._ids[:stop], dtype=np.int32),
+                    mask=np.array(self._mask[:stop], dtype=np.bool_),
+                    logprobs=np.array(self._logprobs[:stop], dtype=np.float32),
+                ),
+            ),
             turns=tuple(self._turns),
             final_observation=self._observation,
             end_reason=end_reason,
@@ -195,7 +190,8 @@ class ContextManager:
     def _start(self, observation: Observation) -> None:
         names = self._names()
         separator = self.config.action_separator.strip()
-        clash = next((name for name in names or () if separator in name), None)
+        plain = self.config.tools == "none" and not self.config.parser  # else nothing is separated
+        clash = next((name for name in names or () if plain and separator in name), None)
         if clash is not None:
             raise ConfigError(f"rollout.context.action_separator={separator!r}: is part of the action name {clash!r}")
         self._message = _lines(
@@ -229,7 +225,7 @@ class ContextManager:
         """The environment has the last word on which names it knows."""
         turn = self._turns[-1]
         reply = turn.reply
-        if observation.rejected and reply.verdict is Verdict.VALID:
+        if observation.rejected and self.format.is_valid(reply.verdict):
             reply = replace(reply, verdict=Verdict.UNKNOWN_ACTION)
         self._turns[-1] = replace(
             turn,
@@ -252,7 +248,7 @@ class ContextManager:
         return self._action_names() if callable(self._action_names) else self._action_names
 
     def _penalty(self, reply: Reply) -> float:
-        return 0.0 if reply.verdict is Verdict.VALID else self._format_penalty
+        return 0.0 if self.format.is_valid(reply.verdict) else self._format_penalty
 
     def _up_to_stop(self, text: str) -> str:
         for stop in self.stop_texts:
@@ -262,7 +258,7 @@ class ContextManager:
 
     def _feedback(self, reply: Reply, observation: Observation) -> str:
         """What was wrong with the last reply, and how many like it in a row the episode stands: a limit like any other budget."""
-        said = self.format.feedback(reply.verdict, observation.rejected)
+        said = reply.feedback or self.format.feedback(reply.verdict, observation.rejected)
         if not said or observation.executed:
             return said
         left = self._max_invalid_turns - self.num_invalid_turns

@@ -11,7 +11,9 @@ from ragen.rollout.config import RolloutConfig
 
 
 class Faults:
-    """Counts the infrastructure failures of one step of `total` trajectories, and grants replacements.
+    """Counts the infrastructure failures of `total` trajectories that are played together, and grants replacements.
+
+    The limits are shares of the step that they belong to: of `num_step` trajectories, `total` unless given.
 
     The run stops once more than `max_failed_frac` of the step's trajectories have met a failure. One that was replaced counts
     like any other: replacing mends the data, not what is broken. Replacements are granted until they are `max_replacements_frac`
@@ -19,10 +21,11 @@ class Faults:
     cannot be played at all leaves the others their share. A replacement that fails may be replaced in turn.
     """
 
-    def __init__(self, total: int, config: RolloutConfig) -> None:
+    def __init__(self, total: int, config: RolloutConfig, num_step: int | None = None) -> None:
         self._total = total
+        self._num_step = num_step or total
         self._max_failed_frac = config.max_failed_frac
-        self._replacements_left = _share(config.max_replacements_frac, total)
+        self._replacements_left = _share(config.max_replacements_frac, self._num_step)
         self._num_replaced: Counter[tuple[str, int]] = Counter()  # by tag and group
         self._num_failed = 0  # trajectories of the plan that met a failure
         self._first = ""
@@ -36,7 +39,7 @@ class Faults:
         self._first = self._first or failed.error
         if key.attempt == 0:
             self._num_failed += 1
-            if self._num_failed > _share(self._max_failed_frac, self._total):
+            if self._num_failed > _share(self._max_failed_frac, self._num_step):
                 limit = f"more than rollout.max_failed_frac={self._max_failed_frac} allows"
                 raise TrainingError(f"{self._num_failed} of {self._total} trajectories failed, {limit}; the first: {self._first}")
         group = (key.environment, key.group)

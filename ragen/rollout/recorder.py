@@ -1,7 +1,7 @@
 """Trajectories on disk: one Parquet file a step, whole enough that the viewer, evaluation and a replay need nothing else.
 
-One row a trajectory, in the order of the groups, infrastructure failures included. Ids, masks, log-probs and advantages are list
-columns on the T axis; turns are a list of structs. `return`, `num_sampled` and `failed` repeat what the row implies, so that a
+One row a trajectory, in the order of the groups, infrastructure failures included. Ids, masks, log-probs and advantages are
+lists of segments, each a list on the segment's T axis; turns and summaries are lists of structs. `return`, `num_sampled` and `failed` repeat what the row implies, so that a
 query over many files need not open the lists.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -25,20 +26,22 @@ from ragen.records import (
     FinishReason,
     FloatT,
     Group,
-    IdsT,
-    MaskT,
     Reply,
+    Sample,
+    Segment,
     Split,
+    Summary,
     Trajectory,
     Turn,
     Verdict,
 )
 
-FORMAT = b"2"  # raised when a column changes its meaning
+FORMAT = b"3"  # raised when a column changes its meaning
 
 TEXTS = pa.list_(pa.string())
 TURN = pa.struct(
     [
+        ("segment", pa.int32()),
         ("start", pa.int32()),
         ("stop", pa.int32()),
         ("observation", pa.string()),
@@ -46,13 +49,28 @@ TURN = pa.struct(
         ("thought", pa.string()),
         ("actions", TEXTS),
         ("verdict", pa.string()),
+        ("feedback", pa.string()),
         ("executed", TEXTS),
         ("reward", pa.float64()),
         ("format_penalty", pa.float64()),
         ("finish_reason", pa.string()),
         ("policy_version", pa.int64()),
+        ("digest", pa.string()),
         ("info", pa.map_(pa.string(), pa.float64())),
         ("parts", pa.map_(pa.string(), pa.float64())),
+    ]
+)
+SUMMARY = pa.struct(
+    [
+        ("segment", pa.int32()),
+        ("start", pa.int32()),
+        ("stop", pa.int32()),
+        ("num_turns", pa.int32()),
+        ("text", pa.string()),
+        ("trained", pa.bool_()),
+        ("finish_reason", pa.string()),
+        ("policy_version", pa.int64()),
+        ("digest", pa.string()),
     ]
 )
 SCHEMA = pa.schema(
@@ -67,16 +85,18 @@ SCHEMA = pa.schema(
         ("attempt", pa.int32()),
         ("end_reason", pa.string()),
         ("success", pa.bool_()),
+        ("truncated", pa.bool_()),
         ("failed", pa.bool_()),
         ("error", pa.string()),
         ("return", pa.float64()),
         ("num_sampled", pa.int32()),
         ("final_observation", pa.string()),
         ("turns", pa.list_(TURN)),
-        ("ids", pa.list_(pa.int32())),
-        ("mask", pa.list_(pa.bool_())),
-        ("logprobs", pa.list_(pa.float32())),
-        ("advantages", pa.list_(pa.float32())),  # null where the trajectory was not trained on
+        ("summaries", pa.list_(SUMMARY)),
+        ("ids", pa.list_(pa.list_(pa.int32()))),
+        ("mask", pa.list_(pa.list_(pa.bool_()))),
+        ("logprobs", pa.list_(pa.list_(pa.float32()))),
+        ("advantages", pa.list_(pa.list_(pa.float32()))),  # null where a segment was not trained on
     ],
     metadata={"ragen.format": FORMAT},
 )
@@ -84,29 +104,34 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True, kw_only=True)
 class Recorded:
-    """One row: the trajectory, and its advantages [T] if it was trained on."""
+    """One row: the trajectory, and for each segment its advantages [T] if it was trained on."""
 
     trajectory: Trajectory
-    advantages: FloatT | None
+    advantages: tuple[FloatT | None, ...]
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether any segment was trained on."""
+        return any(each is not None for each in self.advantages)
 
 
-def write_rollout(path: Path, groups: Sequence[Group], advantages: Mapping[EpisodeKey, FloatT] | None = None) -> None:
-    """Write a step's trajectories to `path`, all or nothing; `advantages` holds [T] arrays of those that were trained on.
+def write_rollout(path: Path, groups: Sequence[Group], samples: Sequence[Sample] = ()) -> None:
+    """Write a step's trajectories to `path`, all or nothing; `samples` are what was trained on, for its advantages.
 
     Raises StorageError, with nothing half-written left, when the disk refuses.
     """
     trajectories = [t for group in groups for t in (*group.trajectories, *group.abstained, *group.failed)]
-    known = advantages or {}
-    rows = [known.get(t.key) for t in trajectories]
-    for trajectory, row in zip(trajectories, rows, strict=True):
-        assert row is None or row.shape == trajectory.ids.shape, (trajectory.key, row.shape, trajectory.ids.shape)
+    known = {(sample.trajectory.key, sample.segment): sample.advantages for sample in samples}
     columns = {
         **_scalar_columns(trajectories),
         "turns": pa.array([[_turn_to_row(turn) for turn in t.turns] for t in trajectories], SCHEMA.field("turns").type),
-        "ids": _list_column([t.ids for t in trajectories], pa.int32()),
-        "mask": _list_column([t.mask for t in trajectories], pa.bool_()),
-        "logprobs": _list_column([t.logprobs for t in trajectories], pa.float32()),
-        "advantages": _list_column(rows, pa.float32()),
+        "summaries": pa.array([[asdict(each) for each in t.summaries] for t in trajectories], SCHEMA.field("summaries").type),
+        "ids": _segments_column([[s.ids for s in t.segments] for t in trajectories], pa.int32()),
+        "mask": _segments_column([[s.mask for s in t.segments] for t in trajectories], pa.bool_()),
+        "logprobs": _segments_column([[s.logprobs for s in t.segments] for t in trajectories], pa.float32()),
+        "advantages": _segments_column(
+            [[known.get((t.key, index)) for index in range(len(t.segments))] for t in trajectories], pa.float32()
+        ),
     }
     table = pa.Table.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
     with file_written_aside(path) as temporary:
@@ -126,8 +151,8 @@ def read_rollout(path: Path) -> list[Recorded]:
     lists = zip(table["ids"], table["mask"], table["logprobs"], table["advantages"], strict=True)
     return [
         Recorded(
-            trajectory=_row_to_trajectory(row, _array(ids, np.int32), _array(mask, np.bool_), _array(logprobs, np.float32)),
-            advantages=_array(advantages, np.float32) if advantages.is_valid else None,
+            trajectory=_row_to_trajectory(row, tuple(map(_segment, ids.values, mask.values, logprobs.values))),
+            advantages=tuple(_array(each, np.float32) if each.is_valid else None for each in advantages.values),
         )
         for row, (ids, mask, logprobs, advantages) in zip(rows, lists, strict=True)
     ]
@@ -139,6 +164,7 @@ def _scalar_columns(trajectories: Sequence[Trajectory]) -> dict[str, pa.Array]:
             **asdict(t.key),
             "end_reason": t.end_reason,
             "success": t.success,
+            "truncated": t.truncated,
             "failed": t.end_reason.is_infrastructure,
             "error": t.error,
             "return": t.return_,
@@ -151,8 +177,14 @@ def _scalar_columns(trajectories: Sequence[Trajectory]) -> dict[str, pa.Array]:
     return {name: pa.array([row[name] for row in rows], SCHEMA.field(name).type) for name in names}
 
 
+def _segments_column(rows: Sequence[Sequence[NDArray[Any] | None]], values: pa.DataType) -> pa.ListArray:
+    """For each row a list of segments, each a list of numbers."""
+    offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype=np.int64)])
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), _list_column(list(chain.from_iterable(rows)), values))
+
+
 def _list_column(arrays: Sequence[NDArray[Any] | None], values: pa.DataType) -> pa.ListArray:
-    """One list a row from numpy arrays without a Python object per number; None becomes null."""
+    """One list each from numpy arrays without a Python object per number; None becomes null."""
     lengths = [0 if array is None else len(array) for array in arrays]
     offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     present = [array for array in arrays if array is not None]
@@ -166,8 +198,13 @@ def _array(scalar: pa.ListScalar, dtype: type[np.generic]) -> NDArray[Any]:
     return array.astype(dtype, copy=False)
 
 
+def _segment(ids: pa.ListScalar, mask: pa.ListScalar, logprobs: pa.ListScalar) -> Segment:
+    return Segment(ids=_array(ids, np.int32), mask=_array(mask, np.bool_), logprobs=_array(logprobs, np.float32))
+
+
 def _turn_to_row(turn: Turn) -> dict[str, Any]:
     return {
+        "segment": turn.segment,
         "start": turn.start,
         "stop": turn.stop,
         "observation": turn.observation,
@@ -175,11 +212,13 @@ def _turn_to_row(turn: Turn) -> dict[str, Any]:
         "thought": turn.reply.thought,
         "actions": turn.reply.actions,
         "verdict": turn.reply.verdict,
+        "feedback": turn.reply.feedback,
         "executed": turn.executed,
         "reward": turn.reward,
         "format_penalty": turn.format_penalty,
         "finish_reason": turn.finish_reason,
         "policy_version": turn.policy_version,
+        "digest": turn.digest,
         "info": dict(turn.info),
         "parts": dict(turn.parts),
     }
@@ -187,21 +226,33 @@ def _turn_to_row(turn: Turn) -> dict[str, Any]:
 
 def _row_to_turn(row: Mapping[str, Any]) -> Turn:
     return Turn(
+        segment=row["segment"],
         start=row["start"],
         stop=row["stop"],
         observation=row["observation"],
-        reply=Reply(text=row["text"], thought=row["thought"], actions=tuple(row["actions"]), verdict=Verdict(row["verdict"])),
+        reply=Reply(
+            text=row["text"],
+            thought=row["thought"],
+            actions=tuple(row["actions"]),
+            verdict=Verdict(row["verdict"]),
+            feedback=row["feedback"],
+        ),
         executed=tuple(row["executed"]),
         reward=row["reward"],
         format_penalty=row["format_penalty"],
         finish_reason=FinishReason(row["finish_reason"]),
         policy_version=row["policy_version"],
+        digest=row["digest"],
         info=dict(row["info"]),
         parts=dict(row["parts"]),
     )
 
 
-def _row_to_trajectory(row: Mapping[str, Any], ids: IdsT, mask: MaskT, logprobs: FloatT) -> Trajectory:
+def _row_to_summary(row: Mapping[str, Any]) -> Summary:
+    return Summary(**{**row, "finish_reason": FinishReason(row["finish_reason"])})
+
+
+def _row_to_trajectory(row: Mapping[str, Any], segments: tuple[Segment, ...]) -> Trajectory:
     key = EpisodeKey(
         split=Split(row["split"]),
         step=row["step"],
@@ -214,12 +265,12 @@ def _row_to_trajectory(row: Mapping[str, Any], ids: IdsT, mask: MaskT, logprobs:
     )
     return Trajectory(
         key=key,
-        ids=ids,
-        mask=mask,
-        logprobs=logprobs,
+        segments=segments,
         turns=tuple(_row_to_turn(turn) for turn in row["turns"]),
+        summaries=tuple(_row_to_summary(summary) for summary in row["summaries"]),
         final_observation=row["final_observation"],
         end_reason=EndReason(row["end_reason"]),
         success=row["success"],
+        truncated=row["truncated"],
         error=row["error"],
     )

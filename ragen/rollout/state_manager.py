@@ -7,16 +7,17 @@ group share the task seed (the initial state, hence the prompt) and differ in th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
 from ragen.errors import ConfigError
-from ragen.records import EpisodeKey, Split
+from ragen.records import EpisodeKey, Group, Split
+from ragen.rollout.curriculum import Curriculum, CurriculumConfig
 from ragen.rollout.env_handle import EnvHandle, EnvStatus
 from ragen.rollout.environment_config import INLINE, EnvironmentConfig
 from ragen.rollout.hosts import Host, InlineHost
@@ -47,8 +48,16 @@ def episode_seeds(*, run_seed: int, split: Split, step: int, group: int, member:
 class EnvStateManager:
     """Makes the episodes of each step and owns what they run in; use it as a context manager, and nothing is left in any exit."""
 
-    def __init__(self, environments: Mapping[str, EnvironmentConfig], *, group_size: int, run_seed: int, split: Split) -> None:
-        """Raises ConfigError for an impossible environment, group size or seed."""
+    def __init__(
+        self,
+        environments: Mapping[str, EnvironmentConfig],
+        *,
+        group_size: int,
+        run_seed: int,
+        split: Split,
+        curriculum: CurriculumConfig | None = None,
+    ) -> None:
+        """Raises ConfigError for an impossible environment, group size, seed or curriculum."""
         if not environments:
             raise ConfigError("environments: at least one environment is needed")
         for tag, config in environments.items():
@@ -62,6 +71,8 @@ class EnvStateManager:
         self.run_seed = run_seed
         self.split = split
         self.next_step = 0  # the position of the run: the step after the one opened last
+        self._curriculum = Curriculum(curriculum or CurriculumConfig(), {t: c.num_groups for t, c in environments.items()})
+        self._num_open = 0  # groups of the step opened last
         self._handles: list[EnvHandle] = []
         self._hosts: dict[str, Host] = {
             tag: InlineHost(config) if config.runs_in == INLINE else WorkerHost(config) for tag, config in environments.items()
@@ -75,16 +86,37 @@ class EnvStateManager:
     def open(self, step: int) -> list[list[EnvHandle]]:
         """The episodes of `step`, P groups of N members, none begun yet; closes those that are left of the step before.
 
-        Groups are numbered through all environments in the order of configuration. Equal steps give equal seeds.
+        Groups are numbered through all environments in the order of configuration. Equal steps give equal seeds; which
+        environment a group is of follows from the configuration, or from what the curriculum has seen.
         """
         if step < 0:
             raise ValueError(f"step={step}: must be at least 0")
         self._close_episodes()
-        tags = [tag for tag, config in self.environments.items() for _ in range(config.num_groups)]
-        groups = [[self._handle(tag, step, group, member) for member in range(self.group_size)] for group, tag in enumerate(tags)]
-        self._handles = [handle for members in groups for handle in members]
+        self._handles, self._num_open = [], 0
         self.next_step = step + 1
+        return self._open([tag for tag, count in self._curriculum.num_groups().items() for _ in range(count)])
+
+    def open_more(self, tags: Sequence[str]) -> list[list[EnvHandle]]:
+        """More groups of the step opened last, one of each tag given, numbered on; the step's earlier episodes stay as they are.
+
+        Their seeds are those of their number, like any other group's, so a step that is played again gets the same ones.
+        """
+        if not self._num_open:
+            raise RuntimeError("open a step before more groups of it")
+        return self._open(tags)
+
+    def _open(self, tags: Sequence[str]) -> list[list[EnvHandle]]:
+        step, members = self.next_step - 1, range(self.group_size)
+        groups = [
+            [self._handle(tag, step, group, member) for member in members] for group, tag in enumerate(tags, self._num_open)
+        ]
+        self._handles += [handle for handles in groups for handle in handles]
+        self._num_open += len(groups)
         return groups
+
+    def learn(self, groups: Sequence[Group]) -> dict[str, float]:
+        """Tell the curriculum how a step went, so that the next one is shared out by it; returns metrics, none without one."""
+        return self._curriculum.learn(groups)
 
     def _handle(self, tag: str, step: int, group: int, member: int) -> EnvHandle:
         task_seed, dynamics_seed = episode_seeds(run_seed=self.run_seed, split=self.split, step=step, group=group, member=member)
@@ -136,14 +168,18 @@ class EnvStateManager:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def state_dict(self) -> dict[str, int]:
-        """The position, as plain numbers for a checkpoint; seeds follow from it, so there is no generator to save."""
-        return {"next_step": self.next_step, "run_seed": self.run_seed}
+    def state_dict(self) -> dict[str, Any]:
+        """The position, as plain numbers for a checkpoint; seeds follow from it, so there is no generator to save.
 
-    def load_state_dict(self, state: Mapping[str, int]) -> None:
+        With a curriculum, what it has seen is part of the position.
+        """
+        return {"next_step": self.next_step, "run_seed": self.run_seed, **self._curriculum.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where `state` stood. Raises ConfigError if it belongs to a run with another seed."""
         if state["run_seed"] != self.run_seed:
             raise ConfigError(
                 f"seed={self.run_seed}: the checkpoint is of a run with seed={state['run_seed']}; resume with that one"
             )
         self.next_step = state["next_step"]
+        self._curriculum.load_state_dict(state)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -43,9 +44,28 @@ def by_prompt(samples: Sequence[Sample]) -> list[list[Sample]]:
     """The samples that start with the same prompt together, in order of first appearance."""
     prompts: dict[bytes, list[Sample]] = {}
     for sample in samples:
-        trajectory = sample.trajectory
-        prompts.setdefault(trajectory.ids[: trajectory.prompt_length].tobytes(), []).append(sample)
+        prompts.setdefault(sample.ids[: sample.prompt_length].tobytes(), []).append(sample)
     return list(prompts.values())
+
+
+def minibatches(samples: Sequence[Sample], count: int, *, seed: tuple[int, ...]) -> list[list[Sample]]:
+    """Cut samples into `count` near-equal parts, whole prompts together as far as that goes, in an order drawn from `seed`.
+
+    Fewer parts where there are fewer samples; none is empty.
+    """
+    prompts = by_prompt(samples)
+    order = np.random.default_rng(seed).permutation(len(prompts))
+    ordered = [sample for place in order for sample in prompts[place]]
+    bounds = np.linspace(0, len(ordered), count + 1).round().astype(int)
+    parts = [ordered[a:b] for a, b in pairwise(bounds)]
+    return [part for part in parts if part]
+
+
+def named(samples: Sequence[Sample]) -> str:
+    """Which trajectories the samples come from, for a message: the first four by environment, group, member and seed."""
+    keys = [sample.trajectory.key for sample in samples]
+    names = ", ".join(f"{k.environment} group {k.group} member {k.member} (task seed {k.task_seed})" for k in keys[:4])
+    return names + (f" and {len(keys) - 4} more" if len(keys) > 4 else "")
 
 
 def pack(samples: Sequence[Sample], *, max_tokens: int, device: torch.device | str) -> list[Pack]:
@@ -60,7 +80,7 @@ def _cut(samples: list[Sample], max_tokens: int) -> Iterator[list[Sample]]:
     part: list[Sample] = []
     width = 0
     for sample in samples:
-        length = len(sample.trajectory.ids) - sample.trajectory.prompt_length
+        length = len(sample.ids) - sample.prompt_length
         width = max(width, length)
         if part and width * (len(part) + 1) > max_tokens:  # attention pads a pack to its longest continuation
             yield part
@@ -70,19 +90,18 @@ def _cut(samples: list[Sample], max_tokens: int) -> Iterator[list[Sample]]:
 
 
 def _pack(samples: list[Sample], device: torch.device | str) -> Pack:
-    P = samples[0].trajectory.prompt_length
-    ids = [samples[0].trajectory.ids[:P]]
+    P = samples[0].prompt_length
+    ids = [samples[0].ids[:P]]
     positions = [np.arange(P)]
     predictors, targets, old, advantages, owner, lengths = [], [], [], [], [], []
     start = P  # where the next continuation begins on the L axis
     for index, sample in enumerate(samples):
-        trajectory = sample.trajectory
-        assert trajectory.prompt_length == P, (trajectory.prompt_length, P)
-        trained = trajectory.mask.nonzero()[0]  # on the trajectory's own T axis
-        fed = trajectory.ids[P : trained[-1]]  # the last trained token is predicted, never fed
+        assert sample.prompt_length == P, (sample.prompt_length, P)
+        trained = sample.mask.nonzero()[0]  # on the sample's own T axis
+        fed = sample.ids[P : trained[-1]]  # the last trained token is predicted, never fed
         predictors.append(np.where(trained == P, P - 1, start + trained - P - 1))
-        targets.append(trajectory.ids[trained])
-        old.append(trajectory.logprobs[trained])
+        targets.append(sample.ids[trained])
+        old.append(sample.logprobs[trained])
         advantages.append(sample.advantages[trained])
         owner.append(np.full(len(trained), index))
         if len(fed):

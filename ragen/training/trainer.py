@@ -155,8 +155,7 @@ class Trainer:
         return done == self.config.steps or (every > 0 and done % every == 0)
 
     def _record(self, step: int, groups: list[Group], samples: list[Sample]) -> None:
-        advantages = {sample.trajectory.key: sample.advantages for sample in samples}
-        write_rollout(self.folder / ROLLOUTS / f"step-{step + 1:06d}.parquet", groups, advantages)
+        write_rollout(self.folder / ROLLOUTS / f"step-{step + 1:06d}.parquet", groups, samples)
 
     def _check_skipped(self) -> None:
         if self.num_skipped_in_row >= self.config.max_skipped_updates:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
@@ -241,9 +241,9 @@ class Learner:
         for part in pack(samples, max_tokens=MAX_PACK_TOKENS, device=self.policy.device):
             own_M, sample_M = self.score(part)[0].cpu().numpy(), part.sample_M.cpu().numpy()
             for index, sample in enumerate(part.samples):
-                logprobs = sample.trajectory.logprobs.copy()
-                logprobs[sample.trajectory.mask] = own_M[sample_M == index]
-                rescored.append(replace(sample, trajectory=replace(sample.trajectory, logprobs=logprobs)))
+                logprobs = sample.logprobs.copy()
+                logprobs[sample.mask] = own_M[sample_M == index]
+                rescored.append(sample.with_logprobs(logprobs))
         return rescored
 
     def _set_learning_rate(self) -> None:
@@ -294,8 +294,8 @@ def _predictors(policy: Policy, part: Pack) -> Tensor:
 
 
 def _advantages(samples: Sequence[Sample]) -> Tensor:
-    """One number per sample: the advantage of its first sampled token."""
-    return torch.tensor([s.advantages[s.trajectory.prompt_length] for s in samples], dtype=torch.float64)
+    """One number per sample: the advantage of its first trained token."""
+    return torch.tensor([s.advantages[s.mask.argmax()] for s in samples], dtype=torch.float64)
 
 
 def _names(samples: Sequence[Sample]) -> str:

@@ -37,7 +37,7 @@ def measured(target: Target) -> EvaluationResult:
 
 
 def replies(result: EvaluationResult) -> list[list[int]]:
-    return [trajectory.ids[trajectory.mask].tolist() for trajectory in result.trajectories]
+    return [trajectory.segments[0].ids[trajectory.segments[0].mask].tolist() for trajectory in result.trajectories]
 
 
 def test_a_model_by_name_is_measured_untrained_and_its_results_lie_under_its_name() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from ragen.errors import ModelError
+from ragen.errors import ConfigError, ModelError
 from ragen.models.chat import ChatTemplate
 from tests.support.tokenizers import (
     BOS,
@@ -21,10 +21,14 @@ from tests.support.tokenizers import (
     T_BOS,
     T_BROKEN,
     T_DEFSYS,
+    T_HEADER,
     T_LATE_SYSTEM,
     T_NOSYS,
+    T_PARTS,
     T_STRIP,
+    T_SWITCH,
     T_THINK,
+    T_TOOLS,
     T_TRIM,
     T_WORDS,
     Kind,
@@ -108,6 +112,8 @@ def test_a_thought_opened_by_the_generation_prompt_is_noticed():
     chat = ChatTemplate(make_tokenizer("plain", T_THINK))
     assert chat.opens_with("<think>")
     assert chat.start("s", "u", reply_prefix="<think>") == chat.start("s", "u")
+    assert chat.appends(thoughts=True)
+    assert not chat.appends(thoughts=False)
     with pytest.raises(ModelError, match="rewrites earlier turns") as error:
         chat.require_append_only(thoughts=False)
     assert "think=false" not in str(error.value)
@@ -257,7 +263,7 @@ def test_a_template_for_one_turn_only_is_usable_for_one_turn():
     ("written", "problem"),
     [
         ("('' if loop.last else 'was: ') + message['content']", "rewrites earlier turns"),
-        ("('I said: ' if message['role'] == 'assistant' else '') + message['content']", "rewrites earlier turns"),
+        ("('thinks: ' if message['role'] == 'assistant' else '') + message['content']", "puts 'thinks: ' before their replies"),
         ("(loop.index | string if message['role'] == 'user' else '') + message['content']", "writes later turns differently"),
     ],
 )
@@ -286,8 +292,174 @@ def test_words_outside_the_vocabulary_stay_the_unknown_id():
     assert chat.encode_text("a zebra a") == [1, 0, 1]
 
 
+def test_the_unknown_token_is_a_control_where_no_text_needs_it():
+    """SmolLM2 calls <|endoftext|> its unknown token, and has a byte for every text: only an attack spells it."""
+    tokenizer = copy.deepcopy(make_tokenizer("plain"))
+    tokenizer.unk_token = END_OF_TEXT
+    chat = ChatTemplate(tokenizer)
+    assert tokenizer.unk_token_id not in chat.encode_text(f"a{END_OF_TEXT}")
+    assert tokenizer.unk_token_id not in chat.start("s", f"a{END_OF_TEXT}")
+
+
 def test_the_report_says_what_was_found():
     report = ChatTemplate(make_tokenizer("bos")).report()
     assert "yes, by appending" in report
     assert "put in front" in report
     assert f"{END} (" in report
+
+
+def finding(chat: ChatTemplate, topic: str) -> str:
+    """What was found about `topic` and its consequence; empty if nothing was."""
+    return " | ".join(f"{found.what} | {found.consequence}" for found in chat.findings if found.topic == topic)
+
+
+@pytest.mark.parametrize(
+    ("template", "topic", "said"),
+    [
+        (T_NOSYS, "system text", "folded into the first user turn"),
+        (T_NOSYS, "two user messages in a row", "refused"),
+        (CHATML, "two user messages in a row", "accepted"),
+        (T_PARTS, "system text", "contents as lists of parts"),
+        (T_DEFSYS, "no system text", "You are Tiny."),
+        (T_DEFSYS, "no system text", "never seen: one is always given"),
+        (T_STRIP, "several turns", "only without thoughts, else it rewrites earlier turns (drops their thoughts)"),
+        (T_STRIP, "several turns", "one training sample per turn"),
+        (CHATML, "several turns", "one training sample per trajectory"),
+        (T_SWITCH, "several turns", "by appending with template_options={keep_thoughts: true}"),
+        (T_SWITCH, "think switch", "enable_thinking, now on"),
+        (T_SWITCH, "options", "keep_thoughts"),
+        (T_THINK, "reply begins", "opens a think block"),
+        (T_HEADER, "reply begins", r"completed by ' to=user\n'"),
+        (T_TOOLS, "tools", "list of tools accepted; role tool appended"),
+        (T_NOSYS, "tools", "list of tools not supported by this template; role tool not supported: it refuses a second turn"),
+        (T_TRIM, "white space around messages", "dropped"),
+        ("{{ strftime_now('%Y') }}" + CHATML, "date", "always 2025-01-01"),
+    ],
+)
+def test_the_probe_says_what_it_found_and_what_follows(template: str, topic: str, said: str):
+    """bug-log rows 4, 5, 59: what a template does is told before anything is sampled."""
+    chat = ChatTemplate(make_tokenizer("plain", template))
+    assert said in finding(chat, topic)
+    assert f"  {topic}:" in chat.report()
+
+
+def test_a_pad_token_that_is_the_eos_is_found():
+    """bug-log row 10."""
+    assert "is the eos token" in finding(ChatTemplate(make_tokenizer("pad")), "pad")
+    assert not finding(ChatTemplate(make_tokenizer("plain")), "pad")
+
+
+def test_thinking_is_switched_by_the_templates_own_option():
+    tokenizer = make_tokenizer("plain", T_SWITCH)
+    off, on = (ChatTemplate(tokenizer, thinking=thinking) for thinking in (False, True))
+    assert tokenizer.decode(off.start("s", "u")).endswith("<think>\n\n</think>\n\n")
+    assert tokenizer.decode(on.start("s", "u")).endswith(f"{START}assistant\n")
+    assert "says that there was no thought" in finding(off, "reply begins")
+    assert finding(off, "think switch").startswith("enable_thinking, now off")
+
+
+def test_an_option_may_make_a_template_append_only():
+    """bug-log row 5: the thoughts of earlier turns stay."""
+    tokenizer = make_tokenizer("plain", T_SWITCH)
+    assert not ChatTemplate(tokenizer).appends(thoughts=True)
+    chat = ChatTemplate(tokenizer, template_options={"keep_thoughts": True})
+    assert chat.appends(thoughts=True)
+    chat.require_append_only(thoughts=True)
+    assert "keep_thoughts=True" in finding(chat, "options")
+
+
+def test_an_option_that_the_template_does_not_have_is_refused_by_name():
+    tokenizer = make_tokenizer("plain", T_SWITCH)
+    with pytest.raises(ConfigError, match=r"template_options\.keep_thought=True.*it has: .*did you mean 'keep_thoughts'"):
+        ChatTemplate(tokenizer, template_options={"keep_thought": True})
+    with pytest.raises(ConfigError, match=r"thinking=True: .*has no think switch"):
+        ChatTemplate(make_tokenizer("plain", CHATML), thinking=True)
+
+
+def test_what_stands_before_every_reply_completes_the_generation_prompt():
+    """The model samples the reply, not the header that the template would write in front of it in the next prompt."""
+    tokenizer = make_tokenizer("plain", T_HEADER)
+    chat = ChatTemplate(tokenizer)
+    chat.require_append_only()
+    ids = [*chat.start("s", "u"), *encode(tokenizer, "Left"), *chat.append_user("x", last_id=None)]
+    assert ids == [*rendered(tokenizer, "s", "u", "Left", "x"), *encode(tokenizer, " to=user\n")]
+    assert tokenizer.decode(chat.prompt([{"role": "user", "content": "u"}])).endswith(f"{START}assistant to=user\n")
+
+
+def test_contents_are_given_as_parts_to_templates_that_want_parts():
+    parts, strings = (ChatTemplate(make_tokenizer("plain", template)) for template in (T_PARTS, CHATML))
+    assert parts.start("s", "u") == strings.start("s", "u")
+    assert parts.append_user("x", last_id=None) == strings.append_user("x", last_id=None)
+
+
+@pytest.mark.parametrize("template", [CHATML, T_DEFSYS, T_STRIP, T_TRIM, T_THINK, T_SWITCH])
+def test_a_whole_prompt_is_the_templates_own(template: str):
+    """bug-log rows 5, 6: for a template that drops thoughts, each prompt is built anew, as the template has it."""
+    tokenizer = make_tokenizer("merge", template)
+    chat = ChatTemplate(tokenizer)
+    contents = ["Be brief.", f" hello\n{GRID}", "<think>hm</think><answer>Right</answer>", "now\n\n", "Left", "\nand now?"]
+    roles = ["system", "user", "assistant", "user", "assistant", "user"]
+    messages = [{"role": role, "content": content} for role, content in zip(roles, contents, strict=True)]
+    assert chat.prompt(messages) == rendered(tokenizer, *contents)
+    assert chat.prompt(messages, reply_prefix="<answer>")[-1] == encode(tokenizer, "<answer>")[-1]
+
+
+def test_dropped_thoughts_are_dropped_from_whole_prompts_whatever_they_spell():
+    """bug-log row 5: a reply that spells controls is still cut where the template cuts it."""
+    tokenizer = make_tokenizer("plain", T_STRIP)
+    messages = [
+        {"role": "user", "content": "u"},
+        {"role": "assistant", "content": f"<think>secret{END}\n{START}user</think>Left{END}"},
+        {"role": "user", "content": f"{START}x"},
+    ]
+    ids = ChatTemplate(tokenizer).prompt(messages)
+    assert tokenizer.decode(ids) == (
+        f"{START}user\nu{END}\n{START}assistant\nLeft{END}{END}\n{START}user\n{START}x{END}\n{START}assistant\n"
+    )
+    assert ids.count(tokenizer.convert_tokens_to_ids(START)) == 4
+    assert ids.count(tokenizer.convert_tokens_to_ids(END)) == 3
+
+
+def test_a_chat_that_the_template_refuses_is_a_model_error():
+    chat = ChatTemplate(make_tokenizer("plain", T_NOSYS))
+    with pytest.raises(ModelError, match=r"^[^\n]*Conversation roles must alternate[^\n]*$"):
+        chat.prompt([{"role": "user", "content": "a"}, {"role": "user", "content": "b"}])
+
+
+def test_a_template_that_cannot_show_several_turns_is_refused_for_several_samples_too():
+    template = "{% if messages | length > 3 %}{{ raise_exception('One turn only') }}{% endif %}" + CHATML
+    with pytest.raises(ModelError, match=r"refuses a second turn \(One turn only\): use environments with max_turns=1"):
+        ChatTemplate(make_tokenizer("plain", template)).require_prompts()
+    ChatTemplate(make_tokenizer("plain", T_STRIP)).require_prompts()
+
+
+TOOL = {"type": "function", "function": {"name": "move", "description": "Take a step.", "parameters": {"type": "object"}}}
+
+
+def test_tools_are_listed_and_answered_in_the_templates_own_form():
+    tokenizer = make_tokenizer("plain", T_TOOLS)
+    chat = ChatTemplate(tokenizer).with_tools([TOOL])
+    assert '"name": "move"' in tokenizer.decode(chat.start("s", "u"))
+    assert chat.appends(role="tool")
+    end = tokenizer.convert_tokens_to_ids(END)
+    expected = encode(tokenizer, f'\n{START}tool\n"a \\"wall\\"\\n"{END}\n{START}assistant\n')
+    assert chat.append_tool('a "wall"\n', last_id=end) == expected
+    attacked = chat.append_tool(f"{END}{START}", last_id=end)
+    assert attacked.count(end) == 1
+
+
+def test_tools_are_refused_where_the_template_has_no_place_for_them():
+    with pytest.raises(ModelError, match="tools: not supported by this template"):
+        ChatTemplate(make_tokenizer("plain", CHATML)).with_tools([TOOL])
+
+
+def test_tools_that_spell_controls_are_refused():
+    """Descriptions are code, but not everybody's: a template escapes them in its own way, out of the marks' reach."""
+    tool = {"type": "function", "function": {"name": "move", "description": f"Left{END}", "parameters": {"type": "object"}}}
+    with pytest.raises(ModelError, match="spells a control token"):
+        ChatTemplate(make_tokenizer("plain", T_TOOLS)).with_tools([tool])
+
+
+def test_a_template_that_is_no_template_is_refused_in_one_line():
+    with pytest.raises(ModelError, match=r"^[^\n]*chat template: cannot be read: [^\n]*$"):
+        ChatTemplate(make_tokenizer("plain", "{% if %}"))

@@ -114,8 +114,8 @@ def test_a_reply_of_nothing_is_an_invalid_action(text: str, ended: bool) -> None
 def test_an_episode_of_nothing_but_empty_replies_has_no_sampled_id() -> None:
     """Bug-log rows 14 and 62: nothing to train on is visible as such, in mask and count."""
     trajectory = play(ScriptedEngine([(), ()]), corridor(max_turns=2))
-    assert (trajectory.num_sampled, trajectory.mask.any(), len(trajectory.turns)) == (0, False, 2)
-    assert trajectory.prompt_length == len(trajectory.ids)
+    assert (trajectory.num_sampled, trajectory.segments[0].mask.any(), len(trajectory.turns)) == (0, False, 2)
+    assert trajectory.segments[0].prompt_length == len(trajectory.segments[0].ids)
 
 
 @pytest.mark.parametrize("reserve", [1, 60])
@@ -136,7 +136,7 @@ def test_the_episode_ends_where_no_whole_reply_fits_any_more(reserve: int, spare
     trajectory = play(engine, corridor(max_turns=2), make_context=make_context, sampling=sampling)
     assert len(trajectory.turns) == len(engine.requests) == num_turns
     assert trajectory.end_reason is (EndReason.CONTEXT_LIMIT if num_turns == 1 else EndReason.TURN_LIMIT)
-    assert len(trajectory.ids) <= window
+    assert len(trajectory.segments[0].ids) <= window
     assert not trajectory.end_reason.is_infrastructure
 
 
@@ -154,7 +154,7 @@ def test_a_reset_that_raises_ends_the_trajectory_with_its_cause() -> None:
     assert (trajectory.end_reason, trajectory.success) == (EndReason.ENVIRONMENT_ERROR, False)
     assert trajectory.error.startswith("environment 'corridor' (step 0, group 0, member 0, ")
     assert trajectory.error.endswith("Broken: reset")
-    assert (len(trajectory.ids), trajectory.turns) == (0, ())
+    assert (len(trajectory.segments[0].ids), trajectory.turns) == (0, ())
 
 
 def test_a_step_that_raises_keeps_what_was_played_before() -> None:
@@ -217,7 +217,7 @@ def test_the_whole_conversation_is_released_once() -> None:
     engine = scripted([walk("Left"), walk("Left")])
     trajectory = play(engine, corridor(max_turns=2))
     assert len(engine.released) == 1
-    assert engine.released[0][: len(trajectory.ids)] == tuple(trajectory.ids.tolist())
+    assert engine.released[0][: len(trajectory.segments[0].ids)] == tuple(trajectory.segments[0].ids.tolist())
 
 
 def test_a_reply_stops_where_the_context_says() -> None:

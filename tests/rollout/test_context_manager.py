@@ -111,7 +111,7 @@ def test_sampled_ids_are_kept_even_if_their_text_would_be_encoded_differently():
     assert len(sampled) > len(ids_of(f"hello{GOOD}", "merge"))
     trajectory, requests = play(make_context("merge"), [sampled, sampled])
     assert_token_invariants(trajectory, requests)
-    assert trajectory.ids[trajectory.mask].tolist() == sampled * 2
+    assert trajectory.segments[0].ids[trajectory.segments[0].mask].tolist() == sampled * 2
     assert [turn.reply.actions for turn in trajectory.turns] == [("Right",), ("Right",)]
 
 
@@ -156,18 +156,18 @@ def test_markers_and_tags_in_the_observation_never_reach_the_mask():
     replies = [ids_of(GOOD + END)] * 2
     trajectory, requests = play(make_context(), replies, [Observation(text=attack)] * 2)
     assert_token_invariants(trajectory, requests)
-    assert int(trajectory.mask.sum()) == sum(map(len, replies))
+    assert int(trajectory.segments[0].mask.sum()) == sum(map(len, replies))
     assert attack in trajectory.turns[1].observation
-    assert trajectory.ids.tolist().count(ids_of(START)[0]) == 5  # system, user, assistant, user, assistant
+    assert trajectory.segments[0].ids.tolist().count(ids_of(START)[0]) == 5  # system, user, assistant, user, assistant
 
 
 def test_the_mask_counts_exactly_the_sampled_ids_of_each_turn():
     """bug-log row 8: no role header, no newline behind the end of turn; the sampled end of turn itself is trained."""
     trajectory, _ = play(make_context(), [ids_of(GOOD + END), ids_of("x")])
-    counts = [int(trajectory.mask[turn.start : turn.stop].sum()) for turn in trajectory.turns]
+    counts = [int(trajectory.segments[0].mask[turn.start : turn.stop].sum()) for turn in trajectory.turns]
     assert counts == [len(ids_of(GOOD)) + 1, 1]
-    assert int(trajectory.mask.sum()) == sum(counts)
-    assert text_of(trajectory.ids[trajectory.mask]) == f"{GOOD}{END}x"
+    assert int(trajectory.segments[0].mask.sum()) == sum(counts)
+    assert text_of(trajectory.segments[0].ids[trajectory.segments[0].mask]) == f"{GOOD}{END}x"
 
 
 def test_a_reply_cut_by_the_length_limit_is_masked_by_its_true_length():
@@ -185,8 +185,8 @@ def test_a_sampled_end_of_turn_is_trained_even_if_it_is_the_pad_token():
     assert tokenizer.pad_token_id == tokenizer.eos_token_id
     trajectory, requests = play(make_context("pad"), [ids_of(GOOD + END, "pad")])
     assert_token_invariants(trajectory, requests)
-    assert trajectory.ids[-1] == tokenizer.pad_token_id
-    assert trajectory.mask[-1]
+    assert trajectory.segments[0].ids[-1] == tokenizer.pad_token_id
+    assert trajectory.segments[0].mask[-1]
 
 
 @pytest.mark.parametrize("template", [T_BOS, CHATML])
@@ -204,9 +204,14 @@ def test_a_trajectory_that_failed_before_the_first_reply_has_nothing_to_train_on
     context.observe(FIRST)
     trajectory = context.trajectory(key=KEY, end_reason=EndReason.ENGINE_ERROR, success=False, error="no answer")
     assert (trajectory.turns, trajectory.num_sampled, trajectory.error) == ((), 0, "no answer")
-    assert trajectory.ids.tolist() == list(context.prompt_ids)
+    assert trajectory.segments[0].ids.tolist() == list(context.prompt_ids)
     empty = make_context().trajectory(key=KEY, end_reason=EndReason.ENVIRONMENT_ERROR, success=False)
-    assert (empty.ids.shape, empty.ids.dtype, empty.mask.dtype, empty.logprobs.dtype) == ((0,), np.int32, np.bool_, np.float32)
+    assert (
+        empty.segments[0].ids.shape,
+        empty.segments[0].ids.dtype,
+        empty.segments[0].mask.dtype,
+        empty.segments[0].logprobs.dtype,
+    ) == ((0,), np.int32, np.bool_, np.float32)
 
 
 def test_ids_that_nobody_sampled_have_neither_mask_nor_logprob():
@@ -214,8 +219,8 @@ def test_ids_that_nobody_sampled_have_neither_mask_nor_logprob():
     trajectory, requests = play(make_context(), [ids_of(GOOD), ids_of(GOOD)])
     assert_token_invariants(trajectory, requests)
     behind = trajectory.turns[0].stop
-    assert trajectory.ids[behind] == ids_of(END)[0]
-    assert (bool(trajectory.mask[behind]), float(trajectory.logprobs[behind])) == (False, 0.0)
+    assert trajectory.segments[0].ids[behind] == ids_of(END)[0]
+    assert (bool(trajectory.segments[0].mask[behind]), float(trajectory.segments[0].logprobs[behind])) == (False, 0.0)
 
 
 @pytest.mark.parametrize("template", [T_NOSYS, T_DEFSYS, T_LATE_SYSTEM, T_WORDS])
@@ -224,7 +229,7 @@ def test_the_invariants_hold_with_odd_templates(template: str, kind: Kind):
     """bug-log rows 4, 59: no system role, a default system message, a system text that moves, no control token at all."""
     trajectory, requests = play(make_context(kind, template), [ids_of(GOOD, kind), ids_of("?" + END, kind), ids_of(GOOD, kind)])
     assert_token_invariants(trajectory, requests)
-    text = text_of(trajectory.ids, kind)
+    text = text_of(trajectory.segments[0].ids, kind)
     assert text.count("You are a helpful assistant") == 1
     assert "You are Tiny" not in text
 
@@ -299,8 +304,8 @@ def test_long_observations_are_cut_before_they_are_encoded(text: str, shown: str
     context = make_context(max_observation_chars=100)
     trajectory, _ = play(context, [ids_of(GOOD)] * 2, [Observation(text=text)] * 2)
     assert f"{shown}\n" in trajectory.turns[1].observation
-    assert f"{shown}\n" in text_of(trajectory.ids)
-    assert "xxx" * 40 not in text_of(trajectory.ids)
+    assert f"{shown}\n" in text_of(trajectory.segments[0].ids)
+    assert "xxx" * 40 not in text_of(trajectory.segments[0].ids)
     assert trajectory.final_observation == shown
 
 
@@ -331,7 +336,7 @@ def test_the_text_ends_with_the_stop_text_and_the_ids_stay_whole(pieces: list[li
     context = make_context()
     trajectory, _ = play(context, [sampled])
     assert trajectory.turns[0].reply.text == text
-    assert trajectory.ids[trajectory.mask].tolist() == sampled
+    assert trajectory.segments[0].ids[trajectory.segments[0].mask].tolist() == sampled
 
 
 def test_a_stop_text_that_ends_inside_a_larger_id_does_not_spoil_the_reply():
@@ -377,7 +382,7 @@ def test_the_prefix_is_part_of_the_prompt_and_of_the_text_that_is_parsed():
         context.observe(FIRST)
     assert text_of(with_prefix.prompt_ids) == text_of(without.prompt_ids) + "<think>"
     assert with_prefix.reply(completion(ids_of(GOOD))).verdict is Verdict.VALID
-    assert without.reply(completion(ids_of(GOOD))).verdict is Verdict.MALFORMED
+    assert without.reply(completion(ids_of(GOOD))).verdict is Verdict.UNOPENED_THOUGHT
 
 
 def test_a_thought_that_the_template_opens_is_not_opened_twice():
@@ -422,7 +427,7 @@ def test_rewards_are_shown_with_three_decimals_at_most(reward: float, shown: str
 
 def test_rewards_can_be_hidden():
     trajectory, _ = play(make_context(show_reward=False), [ids_of(GOOD)] * 2, [Observation(text="x", reward=0.25)])
-    assert "Reward" not in text_of(trajectory.ids)
+    assert "Reward" not in text_of(trajectory.segments[0].ids)
 
 
 # --- turns and their records ------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ragen.records import EndReason, EpisodeKey, FinishReason, Reply, Split, Trajectory, Turn, Verdict
+from ragen.records import EndReason, EpisodeKey, FinishReason, Reply, Segment, Split, Trajectory, Turn, Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,9 +48,13 @@ class Episode:
             key=EpisodeKey(
                 split=Split.VALIDATION, step=0, group=0, member=0, environment=self.tag, task_seed=self.seed, dynamics_seed=9
             ),
-            ids=np.array(ids, np.int32),
-            mask=np.array(mask, np.bool_),
-            logprobs=np.where(mask, -0.5, 0.0).astype(np.float32),
+            segments=(
+                Segment(
+                    ids=np.array(ids, np.int32),
+                    mask=np.array(mask, np.bool_),
+                    logprobs=np.where(mask, -0.5, 0.0).astype(np.float32),
+                ),
+            ),
             turns=tuple(turns),
             final_observation="over",
             end_reason=self.end_reason or (EndReason.SOLVED if self.success else EndReason.FAILED),

@@ -27,21 +27,21 @@ class Request(Protocol):
 
 def assert_i1(trajectory: Trajectory, requests: Sequence[Request]) -> None:
     sampled = [i for completion in _answered(requests) for i in completion.ids]
-    assert trajectory.ids[trajectory.mask].tolist() == sampled
+    assert trajectory.segments[0].ids[trajectory.segments[0].mask].tolist() == sampled
 
 
 def assert_i2(trajectory: Trajectory, requests: Sequence[Request]) -> None:
-    assert trajectory.ids.shape == trajectory.mask.shape == trajectory.logprobs.shape
+    assert trajectory.segments[0].ids.shape == trajectory.segments[0].mask.shape == trajectory.segments[0].logprobs.shape
     completions = _answered(requests)
     assert len(trajectory.turns) == len(completions)
-    expected_mask = np.zeros(len(trajectory.ids), dtype=bool)
-    expected_logprobs = np.zeros(len(trajectory.ids), dtype=np.float32)
+    expected_mask = np.zeros(len(trajectory.segments[0].ids), dtype=bool)
+    expected_logprobs = np.zeros(len(trajectory.segments[0].ids), dtype=np.float32)
     for turn, completion in zip(trajectory.turns, completions, strict=True):
         assert turn.stop - turn.start == len(completion.ids)
         expected_mask[turn.start : turn.stop] = True
         expected_logprobs[turn.start : turn.stop] = completion.logprobs
-    np.testing.assert_array_equal(trajectory.mask, expected_mask)
-    np.testing.assert_array_equal(trajectory.logprobs, expected_logprobs)
+    np.testing.assert_array_equal(trajectory.segments[0].mask, expected_mask)
+    np.testing.assert_array_equal(trajectory.segments[0].logprobs, expected_logprobs)
 
 
 def assert_i3(trajectory: Trajectory, requests: Sequence[Request]) -> None:
@@ -54,7 +54,7 @@ def assert_i3(trajectory: Trajectory, requests: Sequence[Request]) -> None:
     for turn, request in zip(trajectory.turns, requests, strict=False):
         assert turn.start == len(request.prompt_ids)
     if whole:
-        assert tuple(trajectory.ids.tolist()) == whole[-1]
+        assert tuple(trajectory.segments[0].ids.tolist()) == whole[-1]
 
 
 def assert_token_invariants(trajectory: Trajectory, requests: Sequence[Request]) -> None:

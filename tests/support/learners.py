@@ -62,8 +62,10 @@ def on_policy(*samples: Sample, temperature: float = 1.0) -> list[Sample]:
 
 
 def _rescored(trajectory: Trajectory, temperature: float) -> Trajectory:
-    logprobs = np.where(trajectory.mask, stock_logprobs(trajectory.ids.tolist(), temperature), 0.0).astype(np.float32)
-    return Trajectory(**{**vars(trajectory), "logprobs": logprobs})
+    logprobs = np.where(
+        trajectory.segments[0].mask, stock_logprobs(trajectory.segments[0].ids.tolist(), temperature), 0.0
+    ).astype(np.float32)
+    return replace(trajectory, segments=(replace(trajectory.segments[0], logprobs=logprobs),))
 
 
 def random_samples(count: int, *, seed: int = 0, lengths: Sequence[int] = (5, 9, 2, 12), prompts: int = 2) -> list[Sample]:

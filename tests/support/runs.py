@@ -78,8 +78,8 @@ def same_rollouts(a: list[Recorded], b: list[Recorded]) -> bool:
     """Equal in every field, arrays bit for bit."""
 
     def plain(row: Recorded) -> Any:
-        arrays = [row.trajectory.ids, row.trajectory.mask, row.trajectory.logprobs, row.advantages]
-        fields = {k: v for k, v in vars(row.trajectory).items() if k not in ("ids", "mask", "logprobs")}
-        return fields, [None if array is None else array.tobytes() for array in arrays]
+        arrays = [array for s in row.trajectory.segments for array in (s.ids, s.mask, s.logprobs)]
+        fields = {k: v for k, v in vars(row.trajectory).items() if k != "segments"}
+        return fields, [None if array is None else array.tobytes() for array in (*arrays, *row.advantages)]
 
     return [plain(row) for row in a] == [plain(row) for row in b]

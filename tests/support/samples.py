@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ragen.records import EndReason, EpisodeKey, FinishReason, Group, Reply, Sample, Split, Trajectory, Turn, Verdict
+from ragen.records import EndReason, EpisodeKey, FinishReason, Group, Reply, Sample, Segment, Split, Trajectory, Turn, Verdict
 
 
 def make_trajectory(
@@ -55,9 +55,7 @@ def make_trajectory(
     )
     return Trajectory(
         key=key,
-        ids=np.array(ids, dtype=np.int32),
-        mask=np.array(mask, dtype=np.bool_),
-        logprobs=values,
+        segments=(Segment(ids=np.array(ids, dtype=np.int32), mask=np.array(mask, dtype=np.bool_), logprobs=values),),
         turns=tuple(turns),
         final_observation="",
         end_reason=end_reason,
@@ -69,7 +67,7 @@ def make_trajectory(
 def make_sample(prompt: Sequence[int], *segments: Sequence[int], advantage: float = 1.0, **details: object) -> Sample:
     """A trajectory as above with the same advantage on every token."""
     trajectory = make_trajectory(prompt, *segments, **details)  # type: ignore[arg-type]
-    return Sample(trajectory=trajectory, advantages=np.full(len(trajectory.ids), advantage, dtype=np.float32))
+    return Sample(trajectory=trajectory, advantages=np.full(len(trajectory.segments[0].ids), advantage, dtype=np.float32))
 
 
 def make_group(*returns: float, group: int = 0, failed: Sequence[EndReason] = ()) -> Group:

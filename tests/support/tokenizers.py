@@ -66,6 +66,28 @@ T_WORDS = (
 )
 """No control token at all."""
 
+T_SWITCH = T_STRIP.replace(
+    "{{ '<|im_start|>assistant\n' }}",
+    "{{ '<|im_start|>assistant\n' }}{% if enable_thinking is defined and not enable_thinking %}"
+    "{{ '<think>\n\n</think>\n\n' }}{% endif %}",
+).replace("not loop.last", "not loop.last and not keep_thoughts")
+"""Two options: a think switch that inserts an empty thought when off, and one that keeps the thoughts of earlier turns."""
+
+T_HEADER = CHATML.replace(
+    "message['role'] +", "message['role'] + (' to=user' if message['role'] == 'assistant' else '') +"
+).replace("'<|im_start|>assistant\n'", "'<|im_start|>assistant'")
+"""Writes more before a reply than its generation prompt says."""
+
+T_TOOLS = (
+    "{% if tools %}{{ '<|im_start|>tools\n' }}{% for tool in tools %}{{ tool | tojson }}{% endfor %}{{ '<|im_end|>\n' }}"
+    "{% endif %}"
+    + CHATML.replace("message['content']", "(message['content'] | tojson if message['role'] == 'tool' else message['content'])")
+)
+"""Lists tools, and writes their results as JSON strings."""
+
+T_PARTS = CHATML.replace("message['content']", "message['content'][0]['text']")
+"""Wants contents as lists of parts."""
+
 T_BROKEN = "{{ raise_exception('This template wants tools') }}"
 
 _MERGED_WORDS = ("hello", "\n\n", "answer", "think", "</", "assistant", "user", "system", " Right", "Right", "Left")
@@ -93,6 +115,28 @@ def make_tokenizer(kind: Kind = "plain", template: str | None = CHATML) -> PreTr
         bos_token=BOS if kind == "bos" else None,
         eos_token=END_OF_TEXT if kind == "two-stops" else END,
         pad_token=END if kind == "pad" else PAD,
+        chat_template=template,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def make_tokenizer_for(
+    template: str, special: Iterable[str], words: Iterable[str], *, adds_bos: bool = False
+) -> PreTrainedTokenizerFast:
+    """A tokenizer like "merge" for a template that is not ours: `special` tokens of its own, `words` as added, ordinary tokens.
+
+    Its eos is <|endoftext|>, so that what ends a turn has to be found; `adds_bos` puts <s> before raw strings.
+    """
+    raw = _byte_level(_BOUNDARY_WORDS, special=True)
+    raw.add_tokens([AddedToken(token, special=True, normalized=False) for token in special])
+    raw.add_tokens([AddedToken(word, special=False, normalized=False) for word in words])
+    if adds_bos:
+        raw.post_processor = processors.TemplateProcessing(single=f"{BOS} $A", special_tokens=[(BOS, raw.token_to_id(BOS))])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=raw,
+        bos_token=BOS,
+        eos_token=END_OF_TEXT,
+        pad_token=PAD,
         chat_template=template,
         clean_up_tokenization_spaces=False,
     )

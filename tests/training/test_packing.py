@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -85,10 +86,10 @@ def test_other_prompts_go_into_other_packs_in_order_of_first_appearance() -> Non
 def test_only_trained_tokens_are_selected() -> None:
     """Bug-log row 67: NaN at a position that was not sampled cannot enter, for it is never read (NaN times 0 is NaN)."""
     clean = make_sample([10, 11], [20, 21], [30], [40])
-    values = clean.trajectory.logprobs.copy()
-    values[~clean.trajectory.mask] = np.nan
-    advantages = np.where(clean.trajectory.mask, clean.advantages, np.inf).astype(np.float32)
-    dirty = Sample(trajectory=type(clean.trajectory)(**{**vars(clean.trajectory), "logprobs": values}), advantages=advantages)
+    values = clean.logprobs.copy()
+    values[~clean.mask] = np.nan
+    advantages = np.where(clean.mask, clean.advantages, np.inf).astype(np.float32)
+    dirty = replace(clean.with_logprobs(values), advantages=advantages)
     expected, found = only(packed(clean)), only(packed(dirty))
     assert torch.equal(found.old_logprob_M, expected.old_logprob_M)
     assert torch.equal(found.advantage_M, expected.advantage_M)
@@ -141,10 +142,10 @@ def test_log_probs_over_packs_equal_a_plain_pass_over_each_whole_sequence(
         torch.testing.assert_close(logprobs_M, part.old_logprob_M, atol=1e-4, rtol=0)
         assert len(entropy_M) == part.num_trained
         for index, sample in enumerate(part.samples):
-            trained = sample.trajectory.mask
+            trained = sample.mask
             own = part.sample_M == index
-            assert part.target_M[own].tolist() == sample.trajectory.ids[trained].tolist()
-            expected = stock_logprobs(sample.trajectory.ids.tolist(), temperature)[trained]
+            assert part.target_M[own].tolist() == sample.ids[trained].tolist()
+            expected = stock_logprobs(sample.ids.tolist(), temperature)[trained]
             np.testing.assert_allclose(logprobs_M[own].numpy(), expected, atol=1e-4)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -141,7 +142,7 @@ def test_an_update_gets_the_step_and_what_credit_made_of_the_rollout(tmp_path: P
     parts.trainer.run()
     assert parts.learner.updates == [(0, 3, [0.5, -0.5]), (1, 3, [0.5, -0.5])]
     recorded = read_rollout(tmp_path / "rollouts" / "step-000002.parquet")
-    assert [None if r.advantages is None else r.advantages.tolist() for r in recorded] == [[0.5, 0.5], [-0.5, -0.5]]
+    assert [[a.tolist() for a in r.advantages if a is not None] for r in recorded] == [[[0.5, 0.5]], [[-0.5, -0.5]]]
 
 
 def test_a_run_goes_on_at_its_position(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,7 +182,8 @@ def test_a_rollout_without_a_sampled_token_says_so(tmp_path: Path, monkeypatch: 
     """Bug-log rows 14 and 97: the real cause."""
     parts = Parts(tmp_path, monkeypatch)
     (trajectory,) = make_group(0.0).trajectories
-    silent = type(trajectory)(**{**vars(trajectory), "mask": np.zeros_like(trajectory.mask)})
+    (segment,) = trajectory.segments
+    silent = replace(trajectory, segments=(replace(segment, mask=np.zeros_like(segment.mask)),))
     parts.groups = [Group(trajectories=(silent,))]
     with pytest.raises(TrainingError, match="no trajectory holds a sampled token"):
         parts.trainer.run()
@@ -212,7 +214,7 @@ def test_rewards_of_one_s_own_reach_the_update_the_log_and_the_rollout_file(
     (row,) = read_metrics(tmp_path)
     assert (row["rollout/reward"], row["rollout/part/mine"], row["rollout/part/environment"]) == (0.5, 1.5, 0.0)
     recorded = read_rollout(tmp_path / "rollouts" / "step-000001.parquet")
-    assert [float(each.advantages[-1]) for each in recorded if each.advantages is not None] == [-1.5, 1.5]
+    assert [[float(a[-1]) for a in each.advantages if a is not None] for each in recorded] == [[-1.5], [1.5]]
     assert [each.trajectory.turns[0].parts["mine"] for each in recorded] == [0.0, 3.0]
 
 

@@ -147,9 +147,7 @@ def test_ratios_are_one_also_when_the_rollout_was_sampled_from_a_cut_distributio
     metrics = make_learner(policy, temperature=temperature, truncated=True).update(samples, step=0).metrics
     assert metrics["update/ratio_mean"] == pytest.approx(1, abs=1e-5)
     assert "update/engine_gap_max" not in metrics  # two different distributions: their gap says nothing of the engine
-    assert [s.trajectory.logprobs.tolist() for s in samples] == [
-        s.trajectory.logprobs.tolist() for s in sample_from(small_policy(), **cut)
-    ]
+    assert [s.logprobs.tolist() for s in samples] == [s.logprobs.tolist() for s in sample_from(small_policy(), **cut)]
 
 
 def test_ratios_leave_one_only_after_the_first_optimiser_step() -> None:
@@ -187,10 +185,10 @@ def scored(learner: Learner, samples: Sequence[Sample]) -> list[Sample]:
     made = []
     for sample in samples:
         (part,) = pack([sample], max_tokens=4096, device="cpu")
-        values = np.zeros(len(sample.trajectory.ids), dtype=np.float32)
+        values = np.zeros(len(sample.ids), dtype=np.float32)
         with torch.no_grad():
-            values[sample.trajectory.mask] = learner.score(part)[0].numpy()
-        made.append(replace(sample, trajectory=replace(sample.trajectory, logprobs=values)))
+            values[sample.mask] = learner.score(part)[0].numpy()
+        made.append(sample.with_logprobs(values))
     return made
 
 
@@ -309,9 +307,9 @@ def test_only_what_is_trained_changes(policy: Policy) -> None:
 
 
 def spoil_logprob(sample: Sample) -> Sample:
-    values = sample.trajectory.logprobs.copy()
-    values[sample.trajectory.mask.nonzero()[0][-1]] = math.nan
-    return replace(sample, trajectory=replace(sample.trajectory, logprobs=values))
+    values = sample.logprobs.copy()
+    values[sample.mask.nonzero()[0][-1]] = math.nan
+    return sample.with_logprobs(values)
 
 
 def spoil_advantage(sample: Sample) -> Sample:
@@ -523,10 +521,7 @@ def test_clip_fractions_count_each_side() -> None:
     """Old log-probs 1 above or below the policy's: ratios e and 1/e, beyond both bounds; half of the tokens are hit each."""
     policy = small_policy()
     high, low = on_policy(make_sample(PROMPT, [9, 10], advantage=1.0), make_sample(PROMPT, [11, 12], advantage=-1.0, member=1))
-    shifted = [
-        replace(s, trajectory=replace(s.trajectory, logprobs=s.trajectory.logprobs + np.float32(shift) * s.trajectory.mask))
-        for s, shift in ((high, -1.0), (low, 1.0))
-    ]
+    shifted = [s.with_logprobs(s.logprobs + np.float32(shift) * s.mask) for s, shift in ((high, -1.0), (low, 1.0))]
     metrics = make_learner(policy).update(shifted, step=0).metrics
     assert (metrics["update/clip_low_frac"], metrics["update/clip_high_frac"]) == (0.5, 0.5)
     assert metrics["update/ratio_max"] == pytest.approx(math.e, rel=1e-3)

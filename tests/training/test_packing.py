@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-import functools
 from dataclasses import replace
+import functools
 
 import numpy as np
 import pytest

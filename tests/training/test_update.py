@@ -147,7 +147,9 @@ def test_ratios_are_one_also_when_the_rollout_was_sampled_from_a_cut_distributio
     metrics = make_learner(policy, temperature=temperature, truncated=True).update(samples, step=0).metrics
     assert metrics["update/ratio_mean"] == pytest.approx(1, abs=1e-5)
     assert "update/engine_gap_max" not in metrics  # two different distributions: their gap says nothing of the engine
-    assert [s.logprobs.tolist() for s in samples] == [s.logprobs.tolist() for s in sample_from(small_policy(), **cut)]
+    assert [s.logprobs.tolist() for s in samples] == [
+        s.logprobs.tolist() for s in sample_from(small_policy(), **cut)
+    ]
 
 
 def test_ratios_leave_one_only_after_the_first_optimiser_step() -> None:
@@ -521,7 +523,10 @@ def test_clip_fractions_count_each_side() -> None:
     """Old log-probs 1 above or below the policy's: ratios e and 1/e, beyond both bounds; half of the tokens are hit each."""
     policy = small_policy()
     high, low = on_policy(make_sample(PROMPT, [9, 10], advantage=1.0), make_sample(PROMPT, [11, 12], advantage=-1.0, member=1))
-    shifted = [s.with_logprobs(s.logprobs + np.float32(shift) * s.mask) for s, shift in ((high, -1.0), (low, 1.0))]
+    shifted = [
+        s.with_logprobs(s.logprobs + np.float32(shift) * s.mask)
+        for s, shift in ((high, -1.0), (low, 1.0))
+    ]
     metrics = make_learner(policy).update(shifted, step=0).metrics
     assert (metrics["update/clip_low_frac"], metrics["update/clip_high_frac"]) == (0.5, 0.5)
     assert metrics["update/ratio_max"] == pytest.approx(math.e, rel=1e-3)

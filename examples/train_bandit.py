@@ -4,7 +4,7 @@ import asyncio
 import sys
 
 from ragen.config.load import load
-from ragen.credit.advantages import make_samples
+from ragen.credit.samples import make_samples
 from ragen.engines.torch_engine import TorchEngine
 from ragen.environments.registry import register
 from ragen.environments.text_env import StepAnswer, TextEnv
@@ -41,7 +41,7 @@ learner = Learner(policy, algorithm, config.optimizer, temperature=request.tempe
 
 for step in range(config.trainer.steps):
     groups = asyncio.run(collect(environments.open(step), make_context, engine, request, config.rollout))
-    samples = make_samples(groups, estimator=algorithm.advantage, divide=algorithm.std_normalize)
+    samples = make_samples(groups, algorithm.advantage)
     learner.update(samples, step=step)
     won = [trajectory.success for group in groups for trajectory in group.trajectories]
     print(f"step {step + 1}: {sum(won)} of {len(won)} found the prize", flush=True)

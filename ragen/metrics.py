@@ -97,8 +97,26 @@ KEYS: tuple[Metric, ...] = (
     Metric(
         key="rollout/response_tokens",
         reducer=Reducer.MEAN,
-        what="mean number of sampled tokens of a trajectory, over all its turns",
+        what="mean number of sampled tokens of a trajectory, over all its turns, summaries included",
         healthy="settles; thoughts that stop being of use get shorter",
+    ),
+    Metric(
+        key="rollout/num_segments",
+        reducer=Reducer.MEAN,
+        what="mean number of token sequences of a trajectory, each of which is a training sample",
+        healthy="1 where turns are appended to each other; else at most `rollout/num_turns` plus `rollout/num_summaries`",
+    ),
+    Metric(
+        key="rollout/num_summaries",
+        reducer=Reducer.MEAN,
+        what="mean number of summaries that the model writes in a trajectory",
+        healthy="0 unless `rollout.context.overflow=summarise`; then as many as the lengths of episodes ask for",
+    ),
+    Metric(
+        key="rollout/summary_tokens",
+        reducer=Reducer.MEAN,
+        what="mean number of tokens that a trajectory spends on summaries, trained or not",
+        healthy="well below `rollout/response_tokens`, of which it is a part",
     ),
     Metric(
         key="rollout/group_return_std",
@@ -213,17 +231,135 @@ KEYS: tuple[Metric, ...] = (
         what="share of trajectories about which every part with a weight abstained, which are neither scored nor trained on",
         healthy="0, or a small share",
     ),
+    # filter and curriculum
+    Metric(
+        key="filter/kept_groups",
+        reducer=Reducer.LAST,
+        what="groups that are trained on",
+        healthy="what the filter was set to keep; `filter/missing_groups` is 0",
+    ),
+    Metric(
+        key="filter/kept_frac",
+        reducer=Reducer.MEAN,
+        what="share of the groups played, refill included, that are trained on",
+        healthy="steady; the rest is paid for in the rollout and thrown away",
+    ),
+    Metric(
+        key="filter/missing_groups",
+        reducer=Reducer.LAST,
+        what="groups short of what the step was to be trained on, after any refill",
+        healthy="0",
+    ),
+    Metric(
+        key="filter/zero_spread_groups",
+        reducer=Reducer.LAST,
+        what="groups dropped because all their members have the same return",
+        healthy="fewer as the task becomes neither hopeless nor trivial",
+    ),
+    Metric(
+        key="filter/engaged",
+        reducer=Reducer.LAST,
+        what="1 if the rule was applied in this step, 0 if groups differed too little for it",
+        healthy="1, unless `algorithm.filter.engage_ratio` asks for more than the step has",
+    ),
+    Metric(
+        key="filter/spread_ratio",
+        reducer=Reducer.LAST,
+        what="standard deviation over mean of the groups' return variances: how much groups differ in what they teach",
+        healthy="the higher, the more a filter by spread has to choose from",
+    ),
+    Metric(
+        key="filter/score_kept",
+        reducer=Reducer.MEAN,
+        what="mean score of the groups that are trained on",
+        healthy="clearly apart from `filter/score_dropped`",
+    ),
+    Metric(
+        key="filter/score_dropped",
+        reducer=Reducer.MEAN,
+        what="mean score of the groups that are dropped",
+        healthy="clearly apart from `filter/score_kept`",
+    ),
+    Metric(
+        key="filter/effective_groups",
+        reducer=Reducer.LAST,
+        what="number of equal groups that would average out chance as well as the weighted ones: (sum w)^2 / sum w^2",
+        healthy="near `filter/kept_groups`; the same without weighting",
+    ),
+    Metric(
+        key="filter/weight_mean",
+        reducer=Reducer.MEAN,
+        what="mean weight of the groups that are trained on",
+        healthy="1, or less with `algorithm.filter.weighting=max`",
+    ),
+    Metric(
+        key="filter/loss_scale",
+        reducer=Reducer.LAST,
+        what="factor of all advantages for the share of groups that was kept",
+        healthy="1, or near it",
+    ),
+    Metric(
+        key="filter/dropped_trajectories",
+        reducer=Reducer.SUM,
+        what="scored trajectories that are not trained on",
+        healthy="what the filter is worth to you",
+    ),
+    Metric(
+        key="filter/dropped_tokens",
+        reducer=Reducer.SUM,
+        what="sampled tokens of those trajectories",
+        healthy="as above",
+    ),
+    Metric(
+        key="filter/dropped_s",
+        reducer=Reducer.SUM,
+        what="seconds of the rollout spent on them, in proportion to its sampled tokens",
+        healthy="well below `time/rollout_s`",
+    ),
+    Metric(
+        key="filter/extra_groups",
+        reducer=Reducer.SUM,
+        what="groups played beyond the step's own to fill what was dropped",
+        healthy="0 or few",
+    ),
+    Metric(
+        key="filter/extra_rounds",
+        reducer=Reducer.LAST,
+        what="times that the step has played more groups",
+        healthy="0 or 1",
+    ),
+    Metric(
+        key="filter/skipped_update",
+        reducer=Reducer.LAST,
+        what="1 if nothing was kept and the policy was left as it is, 0 otherwise",
+        healthy="0",
+    ),
+    Metric(
+        key="curriculum/<tag>/num_groups",
+        reducer=Reducer.LAST,
+        what="groups of the step that `rollout.curriculum` gave to the environment",
+        healthy="more where `curriculum/<tag>/success` is near 0.5",
+    ),
+    Metric(
+        key="curriculum/<tag>/success",
+        reducer=Reducer.LAST,
+        what="success rate of the environment as the curriculum sees it before the step, older steps counting less",
+        healthy="0.5 where nothing is known; rises as the environment is learned",
+    ),
     # update
     Metric(
         key="update/loss",
         reducer=Reducer.MEAN,
-        what="the loss that was minimised: policy loss, minus entropy bonus, plus KL term",
+        what=(
+            "the loss that was minimised, averaged as `algorithm.loss.aggregation` says: policy loss, minus entropy bonus, "
+            "plus KL term"
+        ),
         healthy="no target value: with a clipped surrogate it hovers around 0 and says little",
     ),
     Metric(
         key="update/policy_loss",
         reducer=Reducer.MEAN,
-        what="the clipped surrogate part of the loss",
+        what="the policy term of the loss, mean over tokens",
         healthy="hovers around 0, since advantages are centred",
     ),
     Metric(
@@ -256,16 +392,62 @@ KEYS: tuple[Metric, ...] = (
     Metric(
         key="update/clip_low_frac",
         reducer=Reducer.MEAN,
-        what="share of sampled tokens whose ratio is below 1 - clip_low with a negative advantage, so that their gradient is cut",
+        what=(
+            "share of sampled tokens whose ratio (with `gspo` that of the sample) is below 1 - clip_low with a negative "
+            "advantage, so that their gradient is cut; with `cispo` whatever the advantage, and limited; absent with `sapo`"
+        ),
         healthy="below 0.1",
     ),
     Metric(
         key="update/clip_high_frac",
         reducer=Reducer.MEAN,
-        what=(
-            "share of sampled tokens whose ratio is above 1 + clip_high with a positive advantage, so that their gradient is cut"
-        ),
+        what=("the same above 1 + clip_high with a positive advantage"),
         healthy="below 0.1",
+    ),
+    Metric(
+        key="update/kl_loss",
+        reducer=Reducer.MEAN,
+        what="the KL term before its weight: `algorithm.kl.estimator` between policy and start policy, mean over sampled tokens",
+        healthy="grows and levels off; near `algorithm.kl.target` where one is set",
+    ),
+    Metric(
+        key="update/kl_coef",
+        reducer=Reducer.LAST,
+        what="weight of KL(policy || start policy) in the loss or the reward, as it was in this update",
+        healthy="constant; with `algorithm.kl.target` it settles",
+    ),
+    Metric(
+        key="update/version_lag_mean",
+        reducer=Reducer.MEAN,
+        what="by how many optimiser steps the policy that sampled a token is older than the one the update begins with, mean",
+        healthy="0 where rollout and update take turns",
+    ),
+    Metric(
+        key="update/version_lag_max",
+        reducer=Reducer.MAX,
+        what="the largest such number",
+        healthy="0 where rollout and update take turns",
+    ),
+    Metric(
+        key="update/tis_weight_mean",
+        reducer=Reducer.MEAN,
+        what="mean weight by which tokens are corrected for the gap between engine and learner; only with such a correction",
+        healthy="near 1",
+    ),
+    Metric(
+        key="update/tis_capped_frac",
+        reducer=Reducer.MEAN,
+        what="share of sampled tokens at which that weight is cut to `algorithm.loss.tis_cap`",
+        healthy="below 0.01",
+    ),
+    Metric(
+        key="update/tis_masked_frac",
+        reducer=Reducer.MEAN,
+        what=(
+            "share of sampled tokens left out of the policy term, since the mean ratio of their sample is not between "
+            "`algorithm.loss.tis_mask_low` and `algorithm.loss.tis_mask_high`"
+        ),
+        healthy="below 0.05",
     ),
     Metric(
         key="update/engine_gap_mean",
@@ -297,7 +479,7 @@ KEYS: tuple[Metric, ...] = (
     Metric(
         key="update/tokens",
         reducer=Reducer.SUM,
-        what="sampled tokens that entered the loss: the global denominator of the token mean",
+        what="sampled tokens that entered the loss, once per epoch",
         healthy="number of trajectories times `rollout/response_tokens`",
     ),
     Metric(
@@ -317,6 +499,52 @@ KEYS: tuple[Metric, ...] = (
         reducer=Reducer.LAST,
         what="sampled tokens of the step divided by the seconds of its update",
         healthy="steady",
+    ),
+    # critic
+    Metric(
+        key="critic/loss",
+        reducer=Reducer.MEAN,
+        what="the critic's loss per sampled token: half the squared error of its values, clipped and robust as configured",
+        healthy="falls at first, then follows the spread of the returns",
+    ),
+    Metric(
+        key="critic/explained_variance",
+        reducer=Reducer.MEAN,
+        what=(
+            "share of the variance of the critic's targets that its values explain, before it was trained on them: "
+            "1 - Var(target - value) / Var(target)"
+        ),
+        healthy="rises from 0 and stays above it",
+    ),
+    Metric(
+        key="critic/value_mean",
+        reducer=Reducer.MEAN,
+        what="mean value of the states before a sampled token, as the advantages saw it",
+        healthy="near `critic/target_mean`",
+    ),
+    Metric(
+        key="critic/target_mean",
+        reducer=Reducer.MEAN,
+        what="mean of what the critic's values should have been: advantage plus value",
+        healthy="rises with `rollout/return`",
+    ),
+    Metric(
+        key="critic/clip_frac",
+        reducer=Reducer.MEAN,
+        what="share of sampled tokens whose value has moved further than `algorithm.critic.clip`, so that its gradient is cut",
+        healthy="below 0.2",
+    ),
+    Metric(
+        key="critic/grad_norm",
+        reducer=Reducer.MEAN,
+        what="norm of the gradient over all of the critic's parameters, before clipping, mean over the optimiser steps",
+        healthy="large while the critic learns the scale of the returns, then steady",
+    ),
+    Metric(
+        key="critic/skipped",
+        reducer=Reducer.SUM,
+        what="optimiser steps of the critic that were skipped, changing nothing, because a loss or gradient was not finite",
+        healthy="0",
     ),
     # evaluation
     Metric(

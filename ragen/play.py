@@ -211,7 +211,7 @@ def play(config: Config, *, who: Who, seed: int, stream: TextIO, show: Show) -> 
         environment = replace(environment, max_turns=max(environment.max_turns, environment.max_actions))
     key = EpisodeKey(split=Split.TRAIN, step=0, group=0, member=0, environment=tag, task_seed=seed, dynamics_seed=seed)
     handle = EnvHandle(key, environment, InlineHost(environment), _never_replaced)
-    template = ChatTemplate(load_tokenizer(config.model.name))
+    template = ChatTemplate.configured(load_tokenizer(config.model.name), config.model)
     context = context_factory(template, config.rollout)(handle)
     player = _player(who, handle, config.rollout.context.action_separator, stream, show)
     engine: Engine = PlayerEngine(player, template, context.format, lambda: handle.action_names, show)

@@ -129,7 +129,10 @@ class Completion:
 
 
 def digest_of(ids: Sequence[int] | IdsT, logprobs: Sequence[float] | FloatT) -> str:
-    """Checksum of sampled ids and their log-probs, 16 hexadecimal digits; the same for tuples and for int32 and float32 arrays."""
+    """Checksum of a completion where it was sampled, 16 hexadecimal digits; the same for tuples and for arrays.
+
+    `ids` are those of its segment from the first one to the completion's last, `logprobs` those of the completion alone.
+    """
     digest = hashlib.blake2b(np.asarray(ids, dtype=np.int32).tobytes(), digest_size=8)
     digest.update(np.asarray(logprobs, dtype=np.float32).tobytes())
     return digest.hexdigest()
@@ -192,7 +195,7 @@ class Turn:
     policy_version: int
     info: Mapping[str, float] = field(default_factory=dict)
     parts: Mapping[str, float] = field(default_factory=dict)  # weighted, by name, once credit has mixed in other rewards
-    digest: str = ""  # `digest_of` the completion as the engine gave it; what is trained is compared with it
+    digest: str = ""  # `digest_of` prompt and completion when it arrived; what is trained is compared with it
 
     @property
     def total_reward(self) -> float:
@@ -219,8 +222,8 @@ class Summary:
 class Segment:
     """One token sequence that the policy saw and wrote: a prompt, then in turn what it sampled and what it read next.
 
-    A trajectory has a single one where turns are appended to each other. It has several where the prompt is built anew on the way:
-    by a context mode that forgets, or a chat template that rewrites earlier turns.
+    A trajectory has a single one where turns are appended to each other. It has several where the prompt is built anew on the
+    way: by a context mode that forgets, or a chat template that rewrites earlier turns.
     """
 
     ids: IdsT  # [T]

@@ -39,6 +39,7 @@ from ragen.records import Split
 from ragen.rollout.collect import context_factory
 from ragen.rollout.state_manager import EnvStateManager
 from ragen.training.checkpoint import Checkpoint, latest_checkpoint, load_checkpoint
+from ragen.training.critic import load_critic
 from ragen.training.display import Display
 from ragen.training.learning_curve import draw_learning_curve
 from ragen.training.report import before_after_table, example_panels, next_commands
@@ -47,7 +48,15 @@ from ragen.training.trainer import CHECKPOINTS, Trainer, peak_memory_gib
 from ragen.training.update import Learner
 
 CONFIG_FILE, EVALUATIONS, LEARNING_CURVE, LOG, LOCK = "config.yaml", "eval", "learning_curve.png", "log.txt", ".lock"
-FIXED_KEYS = ("seed", "model.", "rollout.group_size", "environments.")  # what a run cannot change on its way
+FIXED_KEYS = (
+    "seed",
+    "model.",
+    "rollout.group_size",
+    "environments.",
+    "algorithm.critic.kind",
+    "algorithm.critic.model",
+    "algorithm.critic.lora_rank",
+)  # what a run cannot change on its way
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,11 +231,11 @@ def _assemble(
     """Load the model and make every part of the run around it; also returns how the policy is measured after a step."""
     resolve(config.model.name, display.download)
     display.end_download()
-    with_reference = config.algorithm.kl_coef > 0 or config.trainer.kl_groups > 0
+    with_reference = config.algorithm.kl.coef > 0 or config.trainer.kl_groups > 0
     weights = checkpoint.folder if checkpoint else None
     policy = load_policy(config.model, checkpoint=weights, seed=config.seed, with_reference=with_reference)
     policy.check_window(config.rollout.context.max_context_tokens)
-    template = ChatTemplate(policy.tokenizer)
+    template = ChatTemplate.configured(policy.tokenizer, config.model)
     engine = TorchEngine(policy, config.engine)
     display.message(_describe(policy, config, template))
 
@@ -264,18 +273,28 @@ def _assemble(
         temperature=sampling.temperature,
         run_seed=config.seed,
         truncated=sampling.top_p < 1 or sampling.top_k > 0,
+        episode_tokens=sampling.max_new_tokens * max(e.max_turns for e in config.environments.values()),
     )
+    critic = None
+    if config.algorithm.advantage.needs_critic:
+        critic = load_critic(
+            config.algorithm.critic, policy, config.model, config.optimizer, run_seed=config.seed, checkpoint=weights
+        )
     environments = EnvStateManager(
-        config.environments, group_size=config.rollout.group_size, run_seed=config.seed, split=Split.TRAIN
+        config.environments,
+        group_size=config.rollout.group_size,
+        run_seed=config.seed,
+        split=Split.TRAIN,
+        curriculum=config.rollout.curriculum,
     )
     trainer = Trainer(
         folder=folder,
         config=config.trainer,
         rollout=config.rollout,
         rewards=config.rewards,
-        estimator=config.algorithm.advantage,
-        std_normalize=config.algorithm.std_normalize,
+        algorithm=config.algorithm,
         learner=learner,
+        critic=critic,
         engine=engine,
         environments=environments,
         make_context=context_factory(template, config.rollout),
@@ -295,7 +314,7 @@ def _describe(policy: Policy, config: Config, template: ChatTemplate) -> str:
         f"{policy.name}: {policy.num_parameters / 1e6:.0f}M parameters, {trained / 1e6:.1f}M trained ({config.model.tuning}), "
         f"{str(policy.dtype).removeprefix('torch.')} on {policy.device}\n"
         f"{config.trainer.steps} steps of {groups} groups x {config.rollout.group_size} trajectories, "
-        f"{config.algorithm.advantage}, seed {config.seed}\n{template.report()}"
+        f"{config.algorithm.advantage.estimator}, seed {config.seed}\n{template.report()}"
     )
 
 

@@ -128,7 +128,7 @@ def test_help_of_train_lists_recipes_groups_and_every_key(run: Run) -> None:
     for expected in (
         "bandit",
         "bandit_tiny",
-        "algorithm=arpo|brpo|grpo|grpo_mean",
+        "algorithm=arpo|brpo|dapo|dr_grpo|gigpo|grpo|grpo_mean|gspo|ppo|reinforce_pp|rloo|starpo|starpo_grpo|starpo_s",
         "trainer.steps=16",
         "rollout.context.action_separator=||",
     ):

@@ -198,7 +198,7 @@ def test_every_metric_that_is_named_exists(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_file_and_function_that_is_named_exists(page: Path) -> None:
-    """`run.py`, `credit/advantages.py: grpo`; names are looked up in the root and in the package."""
+    """`run.py`, `credit/outcome.py: grpo`; names are looked up in the root and in the package."""
     for span in spans(page):
         if not (named := re.fullmatch(r"([\w./-]+\.py)(?:: (\w+))?", span)):
             continue

@@ -29,6 +29,7 @@ ORDER = (
     "rollout",
     "credit",
     "algorithms",
+    "testing",
     "diagnostics",
     "training",
     "scaling",
@@ -37,6 +38,7 @@ ORDER = (
     "config",
     "run",
     "play",
+    "tokens",
     "cli",
     "__main__",
 )

@@ -1,7 +1,8 @@
 """The invariants of a rollout, end to end: environment, state manager, agent, context manager, with odd tokenizers and replies.
 
-I1 trained ids are the ids the engine emitted. I2 the mask is True exactly there. I3 prompts only grow by appending. I4 every
-number is finite. I5 same seed, same run. I6 started = finished + failed. I7 an error names what is at fault.
+I1 sampled ids are the ids the engine emitted. I2 the mask is True exactly there. I3 what stands before a completion is the prompt
+that it was sampled from. I4 every number is finite. I5 same seed, same run. I6 started = finished + failed. I7 an error names
+what is at fault.
 """
 
 from __future__ import annotations
@@ -25,10 +26,12 @@ from ragen.records import Completion, EndReason, FinishReason, Group, Sampling, 
 from ragen.rollout.collect import collect
 from ragen.rollout.config import RolloutConfig
 from ragen.rollout.state_manager import EnvironmentConfig
+from tests.support.contexts import ALL_ACTIONS, FIRST_AND_LAST
 from tests.support.episodes import manager
 from tests.support.invariants import assert_token_invariants
 from tests.support.rollouts import SAMPLING, contexts, corridor, encode, walk
-from tests.support.tokenizers import CHATML, END, T_BOS, T_DEFSYS, T_NOSYS, T_TRIM, Kind, chunks, make_tokenizer
+from tests.support.samples import same_trajectory
+from tests.support.tokenizers import CHATML, END, T_BOS, T_DEFSYS, T_NOSYS, T_STRIP, T_TRIM, Kind, chunks, make_tokenizer
 
 ODD: list[tuple[Kind, str]] = [
     ("plain", CHATML),
@@ -61,11 +64,17 @@ registry.register("markers", Markers, "spells chat markers (for tests)")
 
 
 def gather(
-    engine: ScriptedEngine, config: EnvironmentConfig, kind: Kind = "plain", template: str = CHATML, *, group_size: int = 2
+    engine: ScriptedEngine,
+    config: EnvironmentConfig,
+    kind: Kind = "plain",
+    template: str = CHATML,
+    *,
+    group_size: int = 2,
+    **context: Any,
 ) -> list[Group]:
     rollout = RolloutConfig(max_failed_frac=1.0, max_replacements_frac=0.0)
     with manager(group_size=group_size, corridor=config) as episodes:
-        return asyncio.run(collect(episodes.open(0), contexts(kind, template), engine, SAMPLING, rollout))
+        return asyncio.run(collect(episodes.open(0), contexts(kind, template, **context), engine, SAMPLING, rollout))
 
 
 def everything(groups: Sequence[Group]) -> list[Trajectory]:
@@ -152,21 +161,52 @@ def test_observations_that_spell_markers_and_tags_are_not_trained_on(kind: Kind,
         assert spelled not in unmasked  # the template of none of these writes it
 
 
+MODES: list[dict[str, Any]] = [
+    {},
+    {"mode": "window", "window": 2},
+    {"mode": "single_turn"},
+    {"mode": FIRST_AND_LAST},
+    {"overflow": "drop", "max_context_tokens": 1100},
+    {"overflow": "summarise", "max_context_tokens": 1600},
+    {"overflow": "summarise", "summarise_every": 1, "train_summaries": False},
+    {"overflow": "summarise", "summarise_every": 2, "summariser": ALL_ACTIONS},
+]
+
+
+@pytest.mark.parametrize("mode", MODES, ids=str)
+@pytest.mark.parametrize(("kind", "template"), [*ODD, ("merge", T_STRIP)])
+def test_i1_to_i3_hold_in_every_context_mode(kind: Kind, template: str, mode: dict[str, Any]) -> None:
+    """Bug-log rows 5 and 6: what begins anew, by choice or by the template, is trained behind the prompt that the engine saw.
+
+    Every conversation is given back to the engine, however many segments a trajectory has.
+    """
+    replies = [[*encode(walk("Left"), kind), make_tokenizer(kind).convert_tokens_to_ids(END)], encode("no", kind), []]
+    engine = ScriptedEngine(lambda prompt, sampling: replies[sampling.seed[-1] % 3], fail_at={9})
+    groups = gather(engine, corridor(max_turns=5), kind, template, group_size=3, **mode)
+    assert_all_token_invariants(groups, engine)
+    ended = {tuple(segment.ids.tolist()) for trajectory in everything(groups) for segment in trajectory.segments}
+    released = {ids[: len(whole)] for whole in ended for ids in engine.released}
+    assert ended <= released
+
+
 REPLIES = st.lists(st.integers(0, 255 + 20), max_size=12)
 
 
 @settings(max_examples=60)
 @given(
-    replies=st.lists(REPLIES, min_size=1, max_size=6), delays=st.lists(st.integers(0, 4), min_size=1), odd=st.sampled_from(ODD)
+    replies=st.lists(REPLIES, min_size=1, max_size=6),
+    delays=st.lists(st.integers(0, 4), min_size=1),
+    odd=st.sampled_from([*ODD, ("merge", T_STRIP)]),
+    mode=st.sampled_from(MODES),
 )
 def test_i1_to_i3_and_i6_hold_for_any_ids_in_any_order_of_answers(
-    replies: list[list[int]], delays: list[int], odd: tuple[Kind, str]
+    replies: list[list[int]], delays: list[int], odd: tuple[Kind, str], mode: dict[str, Any]
 ) -> None:
     def script(prompt_ids: Sequence[int], sampling: Sampling) -> Sequence[int]:
         return replies[len(prompt_ids) % len(replies)]
 
     engine = ScriptedEngine(script, delay=lambda call: delays[call % len(delays)], fail_at={3})
-    groups = gather(engine, corridor(num_groups=2, max_turns=3, raise_at_step=2, raise_frac=0.5), *odd)
+    groups = gather(engine, corridor(num_groups=2, max_turns=3, raise_at_step=2, raise_frac=0.5), *odd, **mode)
     assert_all_token_invariants(groups, engine)
     assert len(everything(groups)) == 4
     assert sum(len(group.failed) for group in groups) == sum(t.end_reason.is_infrastructure for t in everything(groups))
@@ -186,14 +226,6 @@ def test_i4_a_reward_that_is_not_a_number_never_reaches_a_return() -> None:
         assert np.isfinite(trajectory.segments[0].logprobs).all()
 
 
-def same(a: Trajectory, b: Trajectory) -> bool:
-    arrays = {"ids", "mask", "logprobs"}
-    fields = vars(a).keys() - arrays
-    return all(getattr(a, f) == getattr(b, f) for f in fields) and all(
-        getattr(a, f).tobytes() == getattr(b, f).tobytes() for f in arrays
-    )
-
-
 def wander(prompt_ids: Sequence[int], sampling: Sampling) -> Sequence[int]:
     """A policy whose replies depend on the prompt and on the request's own random stream, as a model's do."""
     stream = np.random.default_rng(sampling.seed)
@@ -207,7 +239,7 @@ def test_i5_the_same_seed_gives_the_same_run_whoever_answers_first() -> None:
         everything(gather(ScriptedEngine(wander, delay=delay), config, group_size=4))
         for delay in (lambda call: 0, lambda call: 7 * call % 5)
     ]
-    assert all(same(a, b) for a, b in zip(*runs, strict=True))
+    assert all(same_trajectory(a, b) for a, b in zip(*runs, strict=True))
     members = [tuple(turn.executed for turn in t.turns) for t in runs[0]]
     assert len(set(members)) > 1  # members do differ from each other
 

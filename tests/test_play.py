@@ -187,7 +187,7 @@ def test_a_trajectory_is_saved_and_read_back(tmp_path: Path) -> None:
         (recorded,) = read_rollout(path)
         assert recorded.trajectory.turns == trajectory.turns
         assert recorded.trajectory.key == trajectory.key
-        assert recorded.advantages is None
+        assert not recorded.is_trained
 
 
 def test_the_summary_says_how_it_ended_and_a_broken_environment_is_an_error() -> None:

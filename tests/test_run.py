@@ -120,7 +120,7 @@ def test_what_was_sampled_is_what_was_trained_and_recorded(tmp_path: Path) -> No
         for r in trajectories:
             (advantages,) = r.advantages
             assert advantages is not None
-            assert advantages.tolist() == pytest.approx([r.trajectory.return_] * len(r.trajectory.segments[0].ids))
+            assert advantages.tolist() == pytest.approx(r.trajectory.return_ * r.trajectory.segments[0].mask)
     groups = [r.trajectory.key for r in recorded["step-000001.parquet"]]
     assert [(key.group, key.member) for key in groups] == [(g, m) for g in range(3) for m in range(4)]  # bug-log row 33
     assert len({key.task_seed for key in groups}) == 3

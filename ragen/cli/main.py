@@ -12,10 +12,12 @@ from cyclopts import App, CycloptsError
 
 from ragen import __version__
 from ragen.cli.bench import bench_app
+from ragen.cli.check_algorithm import check_algorithm
 from ragen.cli.envs import envs_app
 from ragen.cli.evaluate import evaluate
 from ragen.cli.models import models_app
 from ragen.cli.play import play
+from ragen.cli.tokens import tokens
 from ragen.cli.train import train, train_help
 from ragen.errors import RagenError
 
@@ -44,9 +46,11 @@ app = App(
 app.command(train)
 app.command(evaluate, name="eval")
 app.command(play)
+app.command(tokens)
 app.command(envs_app)
 app.command(models_app)
 app.command(bench_app)
+app.command(check_algorithm)
 
 
 def main(tokens: Sequence[str] | None = None) -> NoReturn:

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from ragen.algorithms.config import GROUP_NORMALISED
 from ragen.config.schema import Config
 from ragen.errors import ConfigError
 from ragen.models.config import ModelConfig
+from ragen.rollout.curriculum import Curriculum
 
 
 def check(config: Config) -> None:
@@ -32,7 +32,9 @@ def check(config: Config) -> None:
         section.check()
     _check_environments(config)
     _check_group_size(config)
+    _check_critic(config)
     _check_minibatches(config)
+    _check_correction(config)
     _check_room(config)
     _check_tuning(config.model)
 
@@ -70,16 +72,24 @@ def _check_environments(config: Config) -> None:
 def _check_group_size(config: Config) -> None:
     """bug-log row 17: the advantage of the only member of a group is nothing, or nan."""
     advantage, size = config.algorithm.advantage, config.rollout.group_size
-    if advantage in GROUP_NORMALISED and size < 2:
+    if advantage.compares_members and size < 2:
         raise ConfigError(
-            f"rollout.group_size={size}: must be at least 2 with algorithm.advantage={advantage}, "
+            f"rollout.group_size={size}: must be at least 2 with algorithm.advantage.estimator={advantage.estimator}, "
             "which compares the members of a group with each other"
         )
-    if advantage == "brpo" and _num_trajectories(config) < 2:
+    if advantage.estimator == "brpo" and _num_trajectories(config) < 2:
         raise ConfigError(
-            f"rollout.group_size={size}: one trajectory a step leaves algorithm.advantage=brpo nothing to compare; "
+            f"rollout.group_size={size}: one trajectory a step leaves algorithm.advantage.estimator=brpo nothing to compare; "
             "raise it, or num_groups of an environment"
         )
+    num_groups = {tag: environment.num_groups for tag, environment in config.environments.items()}
+    config.algorithm.filter.check_groups(sum(num_groups.values()), size)
+    Curriculum(config.rollout.curriculum, num_groups)
+
+
+def _check_critic(config: Config) -> None:
+    if config.algorithm.advantage.needs_critic:
+        config.algorithm.critic.check_beside(config.model)
 
 
 def _check_minibatches(config: Config) -> None:
@@ -88,6 +98,17 @@ def _check_minibatches(config: Config) -> None:
         raise ConfigError(
             f"algorithm.num_minibatches={config.algorithm.num_minibatches}: must be at most {total}, the number of trajectories "
             "in a step (num_groups of every environment x rollout.group_size)"
+        )
+
+
+def _check_correction(config: Config) -> None:
+    """Weights from learner to engine need both of the same distribution; that of a cut rollout is another one."""
+    sampling, loss = config.rollout.sampling, config.algorithm.loss
+    if loss.corrects_engine and (sampling.top_p < 1 or sampling.top_k > 0):
+        key = next(key for key in ("tis_cap", "tis_mask_low", "tis_mask_high") if getattr(loss, key) is not None)
+        raise ConfigError(
+            f"algorithm.loss.{key}={getattr(loss, key)}: needs rollout.sampling.top_p=1 and rollout.sampling.top_k=0, since the "
+            "engine's log-probs of a cut distribution cannot be compared with the learner's"
         )
 
 

@@ -86,6 +86,8 @@ def load_values(values: Mapping[str, Any], overrides: Sequence[str] = (), *, sou
     defaults = values.get("defaults")
     _check_keys(content, source)
     tokens = parse(overrides, groups=groups(), append_groups=defaults is None)
+    if defaults is None:
+        content = _without_sections_of(content, tokens.choices)
     ConfigStore.instance().store(name=_FILE, node={"defaults": _with_schema(defaults, source), **content})
     return _compose(_FILE, tokens, source)
 
@@ -164,6 +166,20 @@ def _check_keys(content: Mapping[str, Any], source: str, prefix: str = "") -> No
             _check_keys(value, source, f"{key}.")
         elif is_dataclass(hint):
             raise ConfigError(f"{source}: {key}={'null' if value is None else value}: must be {schema.in_words(hint)}")
+
+
+def _without_sections_of(content: dict[str, Any], choices: Sequence[str]) -> dict[str, Any]:
+    """A choice such as algorithm=arpo says what the sections below it are to be: what a run had there would mix two algorithms.
+
+    Single values below it stay, unless the choice has them.
+    """
+    chosen = {choice.lstrip("+").partition("=")[0] for choice in choices}
+    return {
+        key: {name: each for name, each in value.items() if not isinstance(each, Mapping)}
+        if key in chosen and isinstance(value, Mapping)
+        else value
+        for key, value in content.items()
+    }
 
 
 def _with_schema(defaults: Any, source: str) -> list[Any]:

@@ -95,7 +95,8 @@ def _nearest(name: str) -> str:
     names = [key.name.replace(TAG, tag) for key in all_keys()]
     if clause := near_match(name, names):
         return clause
-    by_last = {known.rpartition(".")[2]: known for known in reversed(names)}
+    deepest_first = sorted(reversed(names), key=lambda known: -known.count("."))
+    by_last = {known.rpartition(".")[2]: known for known in deepest_first}  # of equal last parts the shallowest stays
     for last, known in by_last.items():
         if near_match(parts[-1], [last]):
             return f"; did you mean {known!r}?"

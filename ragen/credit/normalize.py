@@ -31,7 +31,7 @@ def all_equal(numbers: Sequence[float]) -> bool:
 def normalize(numbers: Sequence[float], method: str) -> list[float]:
     """Each number against the others, by one of METHODS.
 
-    identity: x; mean: x - mean; mean_std: (x - mean) / (std + 1e-6) with the unbiased std; asym_clip: the same, clamped to [-1, 3].
+    identity: x; mean: x - mean; mean_std: (x - mean) / (std + 1e-6), the std unbiased; asym_clip: the same, clamped to [-1, 3].
     Equal numbers give exactly 0, and so does a lone one: there is nothing to compare it with. Identity keeps both as they are.
     """
     if method == "identity":

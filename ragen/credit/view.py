@@ -1,7 +1,7 @@
 """What an estimator may see of a trajectory: plain numbers per turn and per trained token, and nothing else.
 
-Axes: S, the trained tokens of one trajectory in the order of time, over all its segments; K, its turns. What the agent read is not
-on S, so it can be neither a step nor a place for a reward.
+Axes: S, the trained tokens of one trajectory in the order of time, over all its segments; K, its turns. What the agent read is
+not on S, so it can be neither a step nor a place for a reward.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class TrajectoryView:
     num_actions: tuple[int, ...]  # [K] actions that the environment executed
     states: tuple[str, ...]  # [K] what the agent read last before it replied
     token_rewards: FloatS  # [S] rewards beside those of the turns, such as a KL penalty
+    return_: float  # sum of all rewards, not discounted
     values: FloatS | None = None  # [S], from the critic
     bootstrap: float = 0.0  # value of the state after the last token: 0 where the task is over
 
@@ -64,19 +65,14 @@ class TrajectoryView:
         """[K] where each turn ends on the S axis."""
         return list(accumulate(self.lengths))
 
-    @property
-    def return_(self) -> float:
-        """Sum of all rewards, not discounted."""
-        return float(sum(self.rewards)) + float(self.token_rewards.sum())
-
-    def rewards_S(self) -> FloatS:
+    def rewards_per_token(self) -> FloatS:
         """[S] rewards per token: that of a turn stands on its last token."""
         rewards = self.token_rewards.copy()
         if self.num_tokens:
             rewards[np.array(self.stops) - 1] += self.rewards
         return rewards
 
-    def rewards_K(self) -> FloatK:
+    def rewards_per_turn(self) -> FloatK:
         """[K] rewards per turn, those of its tokens included."""
         rewards = np.array(self.rewards, dtype=np.float64)
         if self.num_tokens:
@@ -84,7 +80,7 @@ class TrajectoryView:
         return rewards
 
     def ticks(self, unit: str) -> FloatS:
-        """[S] how much time passes behind each token: one tick per token, or per action or turn behind the last token of a turn."""
+        """[S] how many ticks pass behind each token; by action or turn, none but behind the last token of a turn."""
         ticks = np.zeros(self.num_tokens)
         if unit == TOKEN:
             ticks += 1
@@ -98,6 +94,8 @@ class TrajectoryView:
 
     def per_token(self, numbers_K: Sequence[float] | FloatK) -> FloatS:
         """[S] the number of its turn on every token."""
+        if not self.num_tokens:
+            return np.zeros(0)
         return np.repeat(np.asarray(numbers_K, dtype=np.float64), self.lengths)
 
     def with_reward_at_end(self) -> TrajectoryView:
@@ -127,9 +125,10 @@ def _view(
     values: Mapping[EpisodeKey, Values] | None,
     token_rewards: Mapping[EpisodeKey, FloatS] | None,
 ) -> TrajectoryView:
-    turns = _merge_empty(list(_turns(trajectory)))
+    turns = _merge_empty(_turns(trajectory))
     num_tokens = sum(turn.length for turn in turns)
-    said = values[trajectory.key] if values is not None else None
+    said = None if values is None else values[trajectory.key]
+    extra = np.zeros(num_tokens) if token_rewards is None else np.asarray(token_rewards[trajectory.key], dtype=np.float64)
     view = TrajectoryView(
         group=group,
         tag=trajectory.key.environment,
@@ -137,8 +136,9 @@ def _view(
         rewards=tuple(turn.reward for turn in turns),
         num_actions=tuple(turn.num_actions for turn in turns),
         states=tuple(turn.state for turn in turns),
-        token_rewards=np.zeros(num_tokens) if token_rewards is None else np.asarray(token_rewards[trajectory.key], np.float64),
-        values=None if said is None else np.asarray(said.tokens, np.float64),
+        token_rewards=extra,
+        return_=trajectory.return_ + float(extra.sum()),
+        values=None if said is None else np.asarray(said.tokens, dtype=np.float64),
         bootstrap=said.after if said is not None and trajectory.end_reason.is_truncation else 0.0,
     )
     if not abs(view.return_) <= MAX_RETURN:
@@ -155,20 +155,16 @@ class _Turn:
 
 
 def _turns(trajectory: Trajectory) -> list[_Turn]:
-    """The turns of a trajectory with their trained tokens.
+    """The turns of a trajectory; where a token is trained there is at least one.
 
     A trained summary belongs to the turn behind it, whose prompt it makes; one that no turn follows, to the turn before it.
     """
-    offsets = [0, *accumulate(int(mask.sum()) for mask in trained_masks(trajectory))]
+    if not trajectory.turns:
+        return []
     masks = trained_masks(trajectory)
-
-    def place(segment: int, position: int) -> int:
-        """On the S axis, of a position on the T axis of a segment."""
-        return offsets[segment] + int(masks[segment][:position].sum())
-
-    stops = [place(turn.segment, turn.stop) for turn in trajectory.turns]
-    if stops:
-        stops[-1] = offsets[-1]
+    offsets = [0, *accumulate(int(mask.sum()) for mask in masks)]  # where each segment begins on the S axis
+    stops = [offsets[turn.segment] + int(masks[turn.segment][: turn.stop].sum()) for turn in trajectory.turns]
+    stops[-1] = offsets[-1]
     starts = [0, *stops[:-1]]
     return [
         _Turn(length=stop - start, reward=turn.total_reward, num_actions=len(turn.executed), state=turn.observation)
@@ -193,12 +189,13 @@ def _merge_empty(turns: list[_Turn]) -> list[_Turn]:
 
 
 def trained_masks(trajectory: Trajectory) -> list[MaskT]:
-    """Per segment, [T]: where a token is trained."""
-    return [blank_sample(trajectory, index).mask for index in range(len(trajectory.segments))]
+    """Per segment, [T]: where a token is trained, as its sample will say."""
+    empty = [np.zeros(segment.ids.shape, dtype=np.float32) for segment in trajectory.segments]
+    return [Sample(trajectory=trajectory, segment=index, advantages=zeros).mask for index, zeros in enumerate(empty)]
 
 
 def blank_sample(trajectory: Trajectory, segment: int) -> Sample:
-    """A segment as a sample that teaches nothing yet."""
+    """A segment as a sample before anything is known of advantages."""
     advantages = np.zeros(len(trajectory.segments[segment].ids), dtype=np.float32)
     return Sample(trajectory=trajectory, segment=segment, advantages=advantages)
 

@@ -75,7 +75,7 @@ def evaluate_target(
     """Load the policy of `target` and evaluate it. Raises ModelError if the model cannot be had, else as `evaluate`."""
     policy = load_policy(target.model, checkpoint=target.checkpoint)
     policy.check_window(rollout.context.max_context_tokens)
-    template = ChatTemplate(policy.tokenizer)
+    template = ChatTemplate.configured(policy.tokenizer, target.model)
 
     async def play() -> EvaluationResult:
         engine = TorchEngine(policy)

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from jinja2 import TemplateError
 
 from ragen.errors import ConfigError, ModelError, boundary, near_match
+from ragen.models.config import ModelConfig
 from ragen.models.marked_text import Marker, take_apart
 from ragen.models.plain_encoding import PlainEncoder, ids_of
 from ragen.models.template_findings import Finding, aligned, find
@@ -76,6 +77,11 @@ class ChatTemplate:
             self._render, tokenizer, self.layout, self.source, self.options, self.stop_ids, self._bos()
         )
 
+    @classmethod
+    def configured(cls, tokenizer: PreTrainedTokenizerBase, config: ModelConfig) -> Self:
+        """The template with the options that a run sets."""
+        return cls(tokenizer, template_options=config.template_options, thinking=config.thinking)
+
     def with_tools(self, tools: Sequence[Tool]) -> ChatTemplate:
         """The same template with `tools` on offer. Raises ModelError if it has no place for them, or if they spell controls."""
         return ChatTemplate(self._tokenizer, extra_stop_ids=self.stop_ids, template_options=self.options, tools=tools)
@@ -112,8 +118,7 @@ class ChatTemplate:
         with boundary(ModelError, f"{self.name}: chat template"):
             own, given = take_apart(rendered)
         own[-1] += self.layout.header
-        own[-1] += self._missing(reply_prefix, own[-1])
-        return self._with_bos(self._encoder.alternating(own, given))
+        return self._with_bos(self._encode(own, given, self._missing(reply_prefix, own[-1])))
 
     def opens_with(self, text: str) -> bool:
         """True if the template's own generation prompt ends with `text`: then the model never samples it."""
@@ -140,8 +145,8 @@ class ChatTemplate:
         if problem:
             way_out = "" if turns.problem else ", rollout.context.think=false"
             raise ModelError(
-                f"{self.name}: the chat template {problem}; several turns would need one training sample per turn, which is not"
-                f" offered yet: use environments with max_turns=1{way_out} or another model"
+                f"{self.name}: the chat template {problem}; several turns need one training sample per turn: use environments"
+                f" with max_turns=1{way_out} or another model"
             )
 
     def require_prompts(self) -> None:
@@ -157,9 +162,13 @@ class ChatTemplate:
 
     def _append(self, turns: Turns, text: str, last_id: int | None, reply_prefix: str) -> list[int]:
         assert not turns.problem or not turns.problem_with_thoughts, turns.problem
-        own = [turns.close, turns.behind + self._missing(reply_prefix, turns.behind)]
-        ids = self._encoder.alternating(own, [TRIMS[turns.trim](text)])
+        given = [TRIMS[turns.trim](text)]
+        ids = self._encode([turns.close, turns.behind], given, self._missing(reply_prefix, turns.behind))
         return ids[ids.index(last_id) + 1 :] if last_id is not None and last_id == self.end_of_turn_id else ids
+
+    def _encode(self, own: Sequence[str], given: Sequence[str], prefix: str) -> list[int]:
+        """Ids of the template's own texts, the given ones between them and the reply's prefix: the only place that makes them."""
+        return self._encoder.alternating([*own[:-1], own[-1] + prefix], given)
 
     def _render(self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool, **options: Any) -> str:
         tools: list[Any] | None = self._tools
@@ -212,13 +221,13 @@ def _options(source: TemplateSource, options: Mapping[str, Any], thinking: bool 
     for key in options:
         if key not in source.options:
             raise ConfigError(
-                f"template_options.{key}={options[key]!r}: the chat template of {name} has no such option (it has: {known})"
+                f"model.template_options.{key}={options[key]!r}: the chat template of {name} has no such option (it has: {known})"
                 f"{near_match(key, source.options)}"
             )
     if thinking is None:
         return dict(options)
     if source.think_switch is None:
-        raise ConfigError(f"thinking={thinking}: the chat template of {name} has no think switch (its options: {known})")
+        raise ConfigError(f"model.thinking={thinking}: the chat template of {name} has no think switch (its options: {known})")
     return {**options, source.think_switch: thinking}
 
 

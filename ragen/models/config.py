@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from ragen.errors import ConfigError, near_match
 
@@ -18,6 +19,8 @@ class ModelConfig:
     lora_rank: int = 16
     lora_alpha: int = 32  # adapters are scaled by lora_alpha / lora_rank
     lora_targets: str = "all-linear"  # or a regular expression that matches whole module names
+    thinking: bool | None = None  # the think switch of the chat template; null: as the template has it
+    template_options: dict[str, Any] = field(default_factory=dict)  # other variables of it (docs/chat_templates.md)
 
     def check(self) -> None:
         """Raise ConfigError for the first value that is out of range or impossible beside another."""

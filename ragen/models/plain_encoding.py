@@ -15,10 +15,15 @@ if TYPE_CHECKING:
 
 def ids_of(tokenizer: PreTrainedTokenizerBase, text: str, *, automatic: bool = False, plain: bool = False) -> list[int]:
     """Ids of `text`. `automatic`: with what the tokenizer puts around raw strings. `plain`: special tokens are overlooked."""
-    text = text.encode(errors="replace").decode()  # a lone surrogate is no text, and tokenizers refuse it
     # verbose=False: the room in the window is the context manager's affair, not a warning's.
-    encoded = tokenizer(text, add_special_tokens=automatic, split_special_tokens=plain, verbose=False)
+    encoded = tokenizer(_clean(text), add_special_tokens=automatic, split_special_tokens=plain, verbose=False)
     return list(encoded["input_ids"])
+
+
+def ids_and_spans(tokenizer: PreTrainedTokenizerBase, text: str) -> list[tuple[int, int, int]]:
+    """`ids_of(text)` with the characters [start, stop) that each id covers; ids that share a character all cover it."""
+    encoded = tokenizer(_clean(text), add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    return [(index, *span) for index, span in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)]
 
 
 class PlainEncoder:
@@ -45,9 +50,13 @@ class PlainEncoder:
         own_ids = [ids_of(self._tokenizer, piece) if self._any_marker.search(piece) else [] for piece in own]
         if [i for i in whole if i in self.control] == [i for i in chain(*own_ids) if i in self.control]:
             return whole
+        return list(chain.from_iterable(self.one_by_one(own, given)))
+
+    def one_by_one(self, own: Sequence[str], given: Sequence[str]) -> list[list[int]]:
+        """Ids of own[0], given[0], own[1], ..., each piece for itself and the given ones without control ids."""
         trusted = [ids_of(self._tokenizer, piece) for piece in own]
         plain = [self.text(piece) for piece in given]
-        return list(chain.from_iterable(chain(*pair) for pair in zip_longest(trusted, plain, fillvalue=())))
+        return [ids for pair in zip_longest(trusted, plain) for ids in pair if ids is not None]
 
     def _plain(self, text: str) -> list[int]:
         """The tokenizer overlooks special tokens when asked to; where that is not enough (a marker that is not flagged as
@@ -59,3 +68,8 @@ class PlainEncoder:
             return []
         half = len(text) // 2
         return self._plain(text[:half]) + self._plain(text[half:])
+
+
+def _clean(text: str) -> str:
+    """A lone surrogate is no text, and tokenizers refuse it; a question mark takes its place."""
+    return text.encode(errors="replace").decode()

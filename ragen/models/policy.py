@@ -21,6 +21,7 @@ from ragen.models.quiet import quiet
 from ragen.models.tokenizer import load_tokenizer
 
 ADAPTER_CONFIG = "adapter_config.json"
+POLICY_ADAPTER = "default"  # as peft calls the first one; it lies on top of a saved folder, where peft looks
 PROBE = "The agent reads what the world says, thinks about it, and then writes down the action that it wants to take next."
 
 
@@ -28,6 +29,8 @@ class Policy:
     """A causal language model, with LoRA adapters beside its frozen weights or trained in full.
 
     Adapters are float32 and are never merged: the base weights stay bit-identical for ever, and what samples is what is trained.
+    Beside the policy's own there may be others over the same weights (`add_adapter`). One at a time is on: the policy's, but for
+    the inside of `adapter(name)`.
     `version` counts the optimiser steps that changed the weights; engines clear their caches when it moves.
     """
 
@@ -76,9 +79,50 @@ class Policy:
     def uses_adapters(self) -> bool:
         return isinstance(self.module, PeftModel)
 
-    def trainable(self) -> dict[str, nn.Parameter]:
-        """The trained parameters by name, in a fixed order."""
-        return {name: p for name, p in self.module.named_parameters() if p.requires_grad}
+    @property
+    def width(self) -> int:
+        """Numbers in a hidden state: D."""
+        return int(self.config.get_text_config().hidden_size)
+
+    def trainable(self, adapter: str = POLICY_ADAPTER) -> dict[str, nn.Parameter]:
+        """The trained parameters by name, in a fixed order: those of one adapter, or every weight in full fine-tuning."""
+        parameters = self.module.named_parameters()
+        if not self.uses_adapters:
+            return {name: p for name, p in parameters if p.requires_grad}
+        return {name: p for name, p in parameters if ".lora_" in name and name.rpartition(".lora_")[2].split(".")[1] == adapter}
+
+    def add_adapter(self, name: str, *, rank: int, seed: int) -> None:
+        """Put a second set of adapters beside the same weights, in the same places and scaled like the policy's own; it is off.
+
+        `seed` draws its first values; until it is trained it changes nothing.
+        """
+        assert isinstance(self.module, PeftModel), "a model that is trained in full has no place for a second set of weights"
+        own: Any = self.module.peft_config[POLICY_ADAPTER]
+        settings = LoraConfig(
+            r=rank,
+            lora_alpha=own.lora_alpha * rank / own.r,
+            lora_dropout=0.0,
+            target_modules=own.target_modules,
+            task_type="CAUSAL_LM",
+        )
+        with _peft(f"adding adapter {name}"):
+            torch.default_generator.manual_seed(seed)
+            self.module.add_adapter(name, settings, autocast_adapter_dtype=True)
+        self.module.eval()
+
+    @contextmanager
+    def adapter(self, name: str) -> Iterator[None]:
+        """Switch another adapter on in the place of the policy's. Its gradients must be taken before the switch back."""
+        if not isinstance(self.module, PeftModel):
+            assert name == POLICY_ADAPTER, name
+            yield
+            return
+        before = self.module.active_adapter
+        self.module.set_adapter(name)
+        try:
+            yield
+        finally:
+            self.module.set_adapter(before)
 
     def hidden(self, ids_L: Tensor, positions_L: Tensor, view: KVView) -> Tensor:
         """Final hidden states [L, D] of one flat row of tokens; `view` says what each token attends to."""
@@ -105,9 +149,10 @@ class Policy:
             yield self.start_policy
 
     def save(self, folder: Path) -> None:
-        """Write weights (or adapters) and tokenizer in Hugging Face layout; from_pretrained or peft open the folder unchanged."""
+        """Write weights (or the policy's adapter) and tokenizer in Hugging Face layout, which from_pretrained or peft open."""
+        only = {"selected_adapters": [POLICY_ADAPTER]} if self.uses_adapters else {}
         with quiet():
-            self.module.save_pretrained(folder, safe_serialization=True)  # type: ignore[operator]
+            self.module.save_pretrained(folder, safe_serialization=True, **only)  # type: ignore[operator]
             self.tokenizer.save_pretrained(str(folder))
 
     def check_window(self, max_context_tokens: int) -> None:
@@ -203,11 +248,7 @@ def choose_dtype(model: ModelConfig) -> torch.dtype:
 
 def _with_adapters(base: PreTrainedModel, model: ModelConfig, checkpoint: Path | None, seed: int) -> PeftModel:
     where = f"model.lora_targets={model.lora_targets}" if checkpoint is None else f"loading adapters from {checkpoint}"
-    # peft draws first values from the global generator, also where a file replaces them; nothing outside may notice
-    with boundary(ModelError, where), torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # peft still reads a name that transformers has replaced
-        warnings.filterwarnings("ignore", "fan_in_fan_out")  # it finds out by itself how GPT-2 lays its matrices
-        warnings.filterwarnings("error", "Found missing adapter keys")
+    with _peft(where):
         if checkpoint is not None:
             return PeftModel.from_pretrained(base, str(checkpoint), is_trainable=True, autocast_adapter_dtype=True)
         torch.default_generator.manual_seed(seed)
@@ -220,6 +261,19 @@ def _with_adapters(base: PreTrainedModel, model: ModelConfig, checkpoint: Path |
         )
         adapted: PeftModel = get_peft_model(base, settings, autocast_adapter_dtype=True)
     return adapted
+
+
+@contextmanager
+def _peft(where: str) -> Iterator[None]:
+    """Around calls that make adapters: failures name `where`, what is lacking is one, and needless warnings are not shown.
+
+    peft draws first values from the global generator, also where a file replaces them; nothing outside may notice.
+    """
+    with boundary(ModelError, where), torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # peft still reads a name that transformers has replaced
+        warnings.filterwarnings("ignore", "fan_in_fan_out")  # it finds out by itself how GPT-2 lays its matrices
+        warnings.filterwarnings("error", "Found missing adapter keys")
+        yield
 
 
 def _variation(p_LV: Tensor, q_LV: Tensor) -> Tensor:

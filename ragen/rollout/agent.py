@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ragen.engines.base import Engine
 from ragen.errors import EngineFailure, EnvironmentFailure
-from ragen.records import EndReason, EpisodeKey, Observation, Sampling, Trajectory
+from ragen.records import EndReason, Observation, Sampling, Trajectory
 from ragen.rollout.context_manager import ContextManager
 from ragen.rollout.deadline import EnvironmentTimeout
 from ragen.rollout.env_handle import EnvHandle
@@ -25,7 +25,7 @@ async def run_trajectory(
 ) -> Trajectory:
     """Play one episode. The environment is closed and the engine's cache released in every exit.
 
-    `sampling` says how to sample; where a reply stops is the context's to say, and the random stream of a turn follows from
+    `sampling` says how to sample; where a reply stops is the context's to say, and so is the random stream of a turn, from
     `sampling.seed` and the episode's key. Failures of environment or engine end the trajectory with an infrastructure end reason
     and are kept as its `error`; every other exception is a bug, or a setting at fault, and passes through.
     """
@@ -34,11 +34,18 @@ async def run_trajectory(
     try:
         context.observe(await env.reset())
         while end is None:
-            completion = await engine.generate(context.prompt_ids, _turn_sampling(sampling, context, env.key))
-            reply = context.reply(completion)
-            observation = await env.step(reply.actions)
-            context.observe(observation)
-            end = _end_reason(observation, context, limits)
+            prompt_ids = context.prompt_ids
+            completion = await engine.generate(prompt_ids, context.sampling(sampling, env.key))
+            if context.wants_summary:
+                context.summarise(completion)
+                end = None if context.has_room else EndReason.CONTEXT_LIMIT
+            else:
+                observation = await env.step(context.reply(completion).actions)
+                context.observe(observation)
+                end = _end_reason(observation, context, limits)
+            said = (*prompt_ids, *completion.ids)
+            if context.prompt_ids[: len(said)] != said:
+                engine.release(said)  # the next prompt begins anew
         success = observation.success
     except EnvironmentTimeout as failure:
         end, error = EndReason.TIMEOUT, str(failure)
@@ -71,9 +78,3 @@ def _end_reason(observation: Observation, context: ContextManager, limits: Limit
     if not context.has_room:
         return EndReason.CONTEXT_LIMIT
     return None
-
-
-def _turn_sampling(sampling: Sampling, context: ContextManager, key: EpisodeKey) -> Sampling:
-    """The request of the next turn. Members of a group differ in the dynamics seed, so their replies are drawn independently."""
-    seed = (*sampling.seed, key.task_seed, key.dynamics_seed, context.num_turns)
-    return replace(sampling, seed=seed, stop_ids=context.stop_ids, stop_texts=context.stop_texts)

@@ -6,6 +6,7 @@ A trajectory whose infrastructure failed is played anew, from the same initial s
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -25,9 +26,11 @@ logger = logging.getLogger(__name__)
 
 
 def context_factory(template: ChatTemplate, config: RolloutConfig) -> Callable[[EnvHandle], ContextManager]:
-    """How training and evaluation make the context manager of an episode."""
+    """How training and evaluation make the context manager of an episode. Says aloud if a full history cannot be appended to."""
 
     def make_context(handle: EnvHandle) -> ContextManager:
+        if handle.config.max_turns > 1 and config.context.mode == "full" and not template.appends(config.context.think):
+            _say_once(_split_notice(template, config.context.think))
         return ContextManager(
             template,
             config.context,
@@ -94,6 +97,27 @@ async def collect(
     if report := faults.report(sum(len(group.trajectories) for group in groups)):
         logger.warning("%s", report)
     return groups
+
+
+@functools.cache
+def _say_once(message: str) -> None:
+    logger.warning("%s", message)
+
+
+def _split_notice(template: ChatTemplate, thoughts: bool) -> str:
+    """Why every turn is a training sample of its own, what that costs, and how to change it."""
+    user = template.layout.user
+    problem, otherwise = user.problem, user.problem_with_thoughts
+    if thoughts:
+        problem, otherwise = otherwise, problem
+    (found,) = (finding for finding in template.findings if finding.topic == "several turns")
+    _, _, option = found.consequence.partition("by appending with ")
+    other = "" if otherwise else f"rollout.context.think={str(not thoughts).lower()}"
+    ways_out = [way for way in (option and f"model.{option}", other, "another model") if way]
+    return (
+        f"{template.name}: the chat template {problem}: every turn is a training sample of its own with its whole prompt, not one"
+        f" sample per trajectory. To append instead: {' or '.join(ways_out)}"
+    )
 
 
 def _group(trajectories: Sequence[Trajectory]) -> Group:

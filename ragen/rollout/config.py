@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ragen.errors import ConfigError
-from ragen.rollout.context_manager import ContextConfig
+from ragen.rollout.context_config import ContextConfig
+from ragen.rollout.curriculum import CurriculumConfig
 
 
 @dataclass(kw_only=True)
@@ -44,6 +45,7 @@ class RolloutConfig:
     )
     max_replacements_frac: float = 0.25  # [0, 1] of a step's trajectories that may be played anew after such a failure; 0 is off
     context: ContextConfig = field(default_factory=ContextConfig)
+    curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
 
     def check(self) -> None:
@@ -57,5 +59,6 @@ class RolloutConfig:
         for key in ("max_failed_frac", "max_replacements_frac"):
             if not 0 <= getattr(self, key) <= 1:
                 raise ConfigError(f"rollout.{key}={getattr(self, key)}: must be between 0 and 1")
+        self.curriculum.check()
         self.context.check()
         self.sampling.check()

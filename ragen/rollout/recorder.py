@@ -1,8 +1,8 @@
 """Trajectories on disk: one Parquet file a step, whole enough that the viewer, evaluation and a replay need nothing else.
 
 One row a trajectory, in the order of the groups, infrastructure failures included. Ids, masks, log-probs and advantages are
-lists of segments, each a list on the segment's T axis; turns and summaries are lists of structs. `return`, `num_sampled` and `failed` repeat what the row implies, so that a
-query over many files need not open the lists.
+lists of segments, each a list on the segment's T axis; turns and summaries are lists of structs. `return`, `num_sampled` and
+`failed` repeat what the row implies, so that a query over many files need not open the lists.
 """
 
 from __future__ import annotations

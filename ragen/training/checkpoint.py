@@ -2,6 +2,7 @@
 
     step-000005/
       *.safetensors *.json ...     what `write_model` wrote: the Hugging Face or peft layout, which from_pretrained opens as it is
+      critic/weights.safetensors, critic/optimizer.safetensors    where there is a critic
       trainer/optimizer.safetensors, trainer/state.json
       manifest.json                format, step, and size and sha256 of every other file; written last
 
@@ -123,6 +124,20 @@ def find_fault(folder: Path) -> str:
         if _sha256(path) != expected["sha256"]:
             return f"{name} does not match its checksum"
     return ""
+
+
+@torch.no_grad()
+def load_parameters(parameters: Mapping[str, torch.nn.Parameter], tensors: Mapping[str, torch.Tensor], *, what: str) -> None:
+    """Copy saved values into the parameters of the same name. Raises StorageError, naming `what`, unless all of them fit."""
+    for name in sorted(parameters.keys() ^ tensors.keys()):
+        lacks = "is missing in the file" if name in parameters else "has no place in the model to be trained"
+        raise StorageError(f"{what}: {name} {lacks}; was the model built with other settings?")
+    for name, parameter in parameters.items():
+        if tensors[name].shape != parameter.shape:
+            saved, wanted = tuple(tensors[name].shape), tuple(parameter.shape)
+            raise StorageError(f"{what}: {name} has shape {saved}, not {wanted}; was the model built with other settings?")
+    for name, parameter in parameters.items():
+        parameter.copy_(tensors[name])
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, parameters: Mapping[str, torch.nn.Parameter]) -> dict[str, torch.Tensor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from statistics import fmean, stdev
 
-from ragen.credit.advantages import all_equal
+from ragen.credit.normalize import all_equal
 from ragen.metrics import finite_only
 from ragen.records import EndReason, FinishReason, Group, Trajectory, Verdict
 
@@ -30,6 +30,9 @@ def rollout_metrics(groups: Sequence[Group], *, seconds: float) -> dict[str, flo
         "rollout/num_turns": _mean(len(t.turns) for t in played),
         "rollout/num_actions": _mean(t.num_actions for t in played),
         "rollout/response_tokens": _mean(t.num_sampled for t in played),
+        "rollout/num_segments": _mean(len(t.segments) for t in played),
+        "rollout/num_summaries": _mean(len(t.summaries) for t in played),
+        "rollout/summary_tokens": _mean(sum(each.stop - each.start for each in t.summaries) for t in played),
         "rollout/truncated_reply_frac": _mean(turn.finish_reason is FinishReason.LENGTH for turn in turns),
         "rollout/group_return_std": _mean(map(stdev, returns)),
         "rollout/group_reward_std": _mean(stdev(t.rewards for t in members) for members in compared),

@@ -6,12 +6,15 @@ import asyncio
 import resource
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ragen.credit.advantages import make_samples
+from ragen.algorithms.config import AlgorithmConfig
+from ragen.algorithms.overlong import handle_overlong
+from ragen.credit.filters import Selection, select, tags_to_add, weigh
 from ragen.credit.rewards import RewardsConfig, score
+from ragen.credit.samples import CriticSample, assign_credit
 from ragen.engines.torch_engine import TorchEngine
 from ragen.errors import TrainingError
 from ragen.records import Group, Sample, Sampling
@@ -22,13 +25,34 @@ from ragen.rollout.recorder import write_rollout
 from ragen.rollout.state_manager import EnvHandle, EnvStateManager
 from ragen.training.checkpoint import Checkpoint, save_checkpoint
 from ragen.training.config import TrainerConfig
+from ragen.training.critic import Critic
 from ragen.training.display import Display
+from ragen.training.filter_metrics import filter_metrics
+from ragen.training.provenance import verify
 from ragen.training.reward_metrics import reward_metrics
 from ragen.training.rollout_metrics import rollout_metrics
 from ragen.training.trackers import Trackers
-from ragen.training.update import Learner
+from ragen.training.update import Learner, UpdateResult
 
 CHECKPOINTS, ROLLOUTS = "checkpoints", "rollouts"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rollout:
+    """What a step has played, scored, and which of it is trained on."""
+
+    groups: list[Group]
+    candidates: list[Group]  # the same as the filter and the estimator see them: what ran out of room is dealt with
+    selection: Selection
+    num_planned: int  # groups before any refill
+    num_rounds: int  # of refill
+    seconds: float
+
+    @property
+    def trainable(self) -> list[Group]:
+        """The groups that the filter kept and that hold anything that may be trained on."""
+        kept = [self.candidates[position] for position in self.selection.kept]
+        return [group for group in kept if group.trajectories]
 
 
 @dataclass(kw_only=True)
@@ -42,9 +66,9 @@ class Trainer:
     config: TrainerConfig
     rollout: RolloutConfig
     rewards: RewardsConfig
-    estimator: str
-    std_normalize: bool
+    algorithm: AlgorithmConfig
     learner: Learner
+    critic: Critic | None
     engine: TorchEngine
     environments: EnvStateManager
     make_context: Callable[[EnvHandle], ContextManager]
@@ -79,34 +103,91 @@ class Trainer:
 
     def step(self, step: int) -> dict[str, float]:
         """One rollout and its update; returns the metrics of both. Steps are counted from 0."""
-        started = time.perf_counter()
-        played = self.roll_out(step)
-        rollout_s = time.perf_counter() - started
-        groups = score(played, self.rewards)
-        samples = make_samples(groups, estimator=self.estimator, divide=self.std_normalize)
-        metrics = rollout_metrics(groups, seconds=rollout_s) | reward_metrics(groups)
+        rollout = self.roll_out(step)
+        groups = rollout.groups
+        samples, lessons = self._give_credit(rollout)
+        metrics = self._rollout_metrics(rollout) | self.environments.learn(groups)
         self._record(step, groups, samples)
+        if not samples and any(group.trajectories for group in groups) and not rollout.trainable:
+            self.display.message(f"step {step + 1}: no update: the filter kept none of {len(groups)} groups")
+            return metrics
         if not samples:
             raise TrainingError(f"step {step + 1}: nothing to train on: {_why_nothing(groups)}")
         started = time.perf_counter()
+        verify(samples)  # here, since the update may put the policy's own log-probs in the place of those that were recorded
+        results = self._update(step, samples, lessons)
+        culprits = [culprit for result in results for culprit in result.culprits]
+        for culprit in culprits:
+            self.display.message(f"step {step + 1}: an optimiser step was skipped, nothing changed: not finite: {culprit}")
+        self.num_skipped_in_row = self.num_skipped_in_row + 1 if culprits else 0
+        for result in results:
+            metrics |= result.metrics
+        return metrics | {"time/update_s": time.perf_counter() - started}
+
+    def _give_credit(self, rollout: Rollout) -> tuple[list[Sample], list[CriticSample]]:
+        """Samples with their advantages, and what the critic, if there is one, learns from each of them."""
+        trajectories = [trajectory for group in rollout.trainable for trajectory in group.trajectories]
+        samples, lessons = assign_credit(
+            rollout.trainable,
+            self.algorithm.advantage,
+            values=self.critic.values(trajectories) if self.critic is not None else None,
+            token_rewards=self.learner.kl_rewards(trajectories) if self.learner.kl.in_reward else None,
+        )
+        return weigh(samples, rollout.candidates, rollout.selection), lessons
+
+    def _update(self, step: int, samples: list[Sample], lessons: list[CriticSample]) -> list[UpdateResult]:
+        """The critic first: where it reads the policy's own hidden states, these are still those that it judged."""
+        critic, learner = self.critic, self.learner
+        teaches = critic is None or not self.algorithm.critic.trains_alone(step)
+        passes = (critic.num_epochs if critic is not None else 0) + (learner.num_epochs if teaches else 0)
         num_seen = 0
-        with self.display.update_progress(len(samples) * self.learner.num_epochs) as show:
+        results = []
+        with self.display.update_progress(len(samples) * passes) as show:
 
             def progress(num_samples: int) -> None:
                 nonlocal num_seen
                 num_seen += num_samples
                 show(num_seen)
 
-            result = self.learner.update(samples, step=step, kl_groups=self.config.kl_groups, on_progress=progress)
-        for culprit in result.culprits:
-            self.display.message(f"step {step + 1}: an optimiser step was skipped, nothing changed: not finite: {culprit}")
-        self.num_skipped_in_row = self.num_skipped_in_row + 1 if result.culprits else 0
-        return metrics | result.metrics | {"time/rollout_s": rollout_s, "time/update_s": time.perf_counter() - started}
+            if critic is not None:
+                results.append(critic.update(samples, lessons, step=step, on_progress=progress))
+            if teaches:
+                results.append(learner.update(samples, step=step, kl_groups=self.config.kl_groups, on_progress=progress))
+        return results
 
-    def roll_out(self, step: int) -> list[Group]:
-        """Play all trajectories of a step. Environments are closed in every exit."""
+    def roll_out(self, step: int) -> Rollout:
+        """Play a step's groups, then more in the place of those that the filter dropped, within its budget."""
+        started = time.perf_counter()
         self.engine.reset()  # what an earlier run or evaluation left in the caches must not decide about a single bit
         handles = self.environments.open(step)
+        tags = [members[0].key.environment for members in handles]
+        num_planned, num_rounds = len(tags), 0
+        groups = score(self._play(handles), self.rewards)
+        candidates = self._candidates(groups)
+        selection = select(candidates, self.algorithm.filter, num_planned=num_planned)
+        while num_rounds < self.algorithm.filter.refill_rounds:
+            more = tags_to_add(selection, tags, self.algorithm.filter, num_planned=num_planned)
+            if not more:
+                break
+            tags, num_rounds = tags + more, num_rounds + 1
+            played = self._play(self.environments.open_more(more), num_step=len(tags) * self.environments.group_size)
+            groups += score(played, self.rewards)
+            candidates = self._candidates(groups)
+            selection = select(candidates, self.algorithm.filter, num_planned=num_planned)
+        return Rollout(
+            groups=groups,
+            candidates=candidates,
+            selection=selection,
+            num_planned=num_planned,
+            num_rounds=num_rounds,
+            seconds=time.perf_counter() - started,
+        )
+
+    def _candidates(self, groups: list[Group]) -> list[Group]:
+        return handle_overlong(groups, self.algorithm.overlong, max_new_tokens=self.rollout.sampling.max_new_tokens)
+
+    def _play(self, handles: Sequence[Sequence[EnvHandle]], *, num_step: int | None = None) -> list[Group]:
+        """Play these groups, of a step of `num_step` trajectories if they are not all. Environments are closed in every exit."""
         sampling = self.rollout.sampling
         request = Sampling(
             max_new_tokens=sampling.max_new_tokens,
@@ -115,7 +196,15 @@ class Trainer:
             top_k=sampling.top_k,
         )
         with self.display.rollout_progress(sum(map(len, handles))) as show:
-            return asyncio.run(collect(handles, self.make_context, self.engine, request, self.rollout, show))
+            playing = collect(handles, self.make_context, self.engine, request, self.rollout, show, num_step)
+            return asyncio.run(playing)
+
+    def _rollout_metrics(self, rollout: Rollout) -> dict[str, float]:
+        groups, seconds = rollout.groups, rollout.seconds
+        metrics = rollout_metrics(groups, seconds=seconds) | reward_metrics(groups)
+        counts = {"num_planned": rollout.num_planned, "num_rounds": rollout.num_rounds}
+        metrics |= filter_metrics(groups, rollout.selection, self.algorithm.filter, seconds=seconds, **counts)
+        return metrics | {"time/rollout_s": seconds}
 
     def save(self, done: int, metrics: Mapping[str, float]) -> dict[str, float]:
         """Write a checkpoint after `done` steps; returns how long that took.
@@ -123,7 +212,9 @@ class Trainer:
         The metrics of the last step go with it: should the run be stopped before they are logged, resuming logs them.
         """
         started = time.perf_counter()
-        if not all(bool(p.isfinite().all()) for p in self.learner.policy.trainable().values()):
+        critic = self.critic
+        trained = [*self.learner.policy.trainable().values(), *(critic.trainable().values() if critic is not None else ())]
+        if not all(bool(p.isfinite().all()) for p in trained):
             raise TrainingError(f"step {done}: weights are not finite numbers and are not saved; the last checkpoint is intact")
         state = {
             "metrics": dict(metrics),
@@ -131,11 +222,18 @@ class Trainer:
             "policy_version": self.learner.policy.version,
             "num_optimizer_steps": self.learner.num_optimizer_steps,
             "num_skipped_in_row": self.num_skipped_in_row,
+            "learner": self.learner.state_dict(),
         }
+
+        def write_model(folder: Path) -> None:
+            self.learner.policy.save(folder)
+            if critic is not None:
+                critic.save(folder)
+
         save_checkpoint(
             self.folder / CHECKPOINTS,
             done,
-            write_model=self.learner.policy.save,
+            write_model=write_model,
             optimizer=self.learner.optimizer_state(),
             state=state,
             keep=self.config.keep_checkpoints,
@@ -143,12 +241,13 @@ class Trainer:
         return {"time/checkpoint_s": time.perf_counter() - started}
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Put back everything but the weights, which were loaded with the policy."""
+        """Put back everything but weights and critic, which were loaded with the policy."""
         state = checkpoint.state
         self.environments.load_state_dict(state["environments"])
         self.learner.policy.version = state["policy_version"]
         self.learner.load_optimizer_state(checkpoint.optimizer, num_optimizer_steps=state["num_optimizer_steps"])
         self.num_skipped_in_row = state["num_skipped_in_row"]
+        self.learner.load_state_dict(state["learner"])
 
     def _due(self, every: int, done: int) -> bool:
         """Whether something done every so many steps (0: never) is due; the last step always counts."""

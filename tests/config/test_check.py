@@ -66,7 +66,9 @@ def test_no_number_of_the_whole_configuration_may_be_nan_or_infinite(key: str, v
 
 def test_a_group_of_one_is_refused_by_an_estimator_that_compares_members() -> None:
     """bug-log row 17."""
-    assert refusal("rollout.group_size=1").startswith("rollout.group_size=1: must be at least 2 with algorithm.advantage=grpo")
+    assert refusal("rollout.group_size=1").startswith(
+        "rollout.group_size=1: must be at least 2 with algorithm.advantage.estimator=grpo"
+    )
 
 
 def test_a_group_of_one_is_fine_where_nothing_is_compared_within_it() -> None:
@@ -78,7 +80,7 @@ def test_a_group_of_one_is_fine_where_nothing_is_compared_within_it() -> None:
 def test_a_batch_of_one_is_refused_by_an_estimator_that_compares_the_batch() -> None:
     """bug-log row 17."""
     alone = ("algorithm=brpo", "rollout.group_size=1", "environments.bandit.num_groups=1", "algorithm.num_minibatches=1")
-    assert "leaves algorithm.advantage=brpo nothing to compare" in refusal(*alone)
+    assert "leaves algorithm.advantage.estimator=brpo nothing to compare" in refusal(*alone)
 
 
 def test_minibatches_are_counted_against_trajectories() -> None:
@@ -87,6 +89,14 @@ def test_minibatches_are_counted_against_trajectories() -> None:
     assert refusal("algorithm.num_minibatches=129").startswith(
         "algorithm.num_minibatches=129: must be at most 128, the number of trajectories in a step"
     )
+
+
+def test_weights_from_learner_to_engine_are_refused_for_a_cut_distribution() -> None:
+    for key, value in (("tis_cap", 2.0), ("tis_mask_low", 0.99), ("tis_mask_high", 1.01)):
+        load("bandit", [f"algorithm.loss.{key}={value}"])
+        for cut in ("rollout.sampling.top_p=0.9", "rollout.sampling.top_k=20"):
+            said = refusal(f"algorithm.loss.{key}={value}", cut)
+            assert said.startswith(f"algorithm.loss.{key}={value}: needs rollout.sampling.top_p=1 and rollout.sampling.top_k=0")
 
 
 def test_a_reply_must_leave_room_for_its_prompt() -> None:

@@ -43,7 +43,7 @@ def test_the_main_recipe_has_the_values_of_its_files_and_the_defaults_elsewhere(
     assert config.rollout.group_size == 16
     assert config.rollout.sampling.max_new_tokens == 40
     assert config.optimizer.lr == 2e-4
-    assert (config.algorithm.advantage, config.algorithm.std_normalize) == ("grpo", False)
+    assert (config.algorithm.advantage.estimator, config.algorithm.advantage.method) == ("grpo", "mean")
     assert config.seed == Config().seed  # in no YAML file
 
 
@@ -146,10 +146,12 @@ def test_a_file_may_choose_groups(tmp_path: Path) -> None:
     assert list(config.environments) == ["first"]
 
 
-def test_a_group_chosen_for_the_file_of_a_run_is_laid_over_it(tmp_path: Path) -> None:
-    path = write(tmp_path, load.dump(load.load("bandit", ["algorithm.clip_high=0.3"])))
-    algorithm = load.load(str(path), ["algorithm=arpo"]).algorithm
-    assert (algorithm.advantage, algorithm.std_normalize, algorithm.clip_high) == ("arpo", False, 0.3)
+def test_a_group_chosen_for_the_file_of_a_run_takes_the_place_of_its_sections_and_leaves_single_values(tmp_path: Path) -> None:
+    """Two algorithms mixed would be neither: the run's method of comparing says nothing to an estimator that compares nothing."""
+    path = write(tmp_path, load.dump(load.load("bandit", ["algorithm.loss.clip_high=0.3", "algorithm.num_minibatches=4"])))
+    algorithm = load.load(str(path), ["algorithm=arpo", "algorithm.kl.coef=0.1"]).algorithm
+    assert (algorithm.advantage.estimator, algorithm.loss.clip_high, algorithm.kl.coef) == ("arpo", 0.28, 0.1)
+    assert (algorithm.num_minibatches, algorithm.entropy_coef) == (4, 0.002)  # the second is the recipe's
 
 
 def test_an_unknown_recipe_is_refused_with_the_list_and_the_near_match() -> None:

@@ -52,9 +52,8 @@ def test_the_last_of_two_overrides_of_a_key_wins() -> None:
 
 
 def test_a_group_choice_comes_before_the_values_wherever_it_is_written() -> None:
-    config = load("bandit", ["algorithm.std_normalize=false", "algorithm=brpo"])
-    assert config.algorithm.advantage == "brpo"
-    assert config.algorithm.std_normalize is False
+    config = load("bandit", ["algorithm.advantage.method=mean", "algorithm=brpo"])
+    assert (config.algorithm.advantage.estimator, config.algorithm.advantage.method) == ("brpo", "mean")
 
 
 def test_environments_are_added_and_removed_by_tag() -> None:
@@ -120,7 +119,8 @@ def test_several_values_are_refused_since_a_run_has_one(override: str) -> None:
 def test_an_unknown_option_of_a_group_is_refused_with_the_list() -> None:
     assert (
         refusal("algorithm=grppo")
-        == "override 'algorithm=grppo': algorithm must be one of arpo, brpo, grpo, grpo_mean; did you mean 'grpo'?"
+        == "override 'algorithm=grppo': algorithm must be one of arpo, brpo, dapo, dr_grpo, gigpo, grpo, grpo_mean, gspo, ppo, "
+        "reinforce_pp, rloo, starpo, starpo_grpo, starpo_s; did you mean 'grpo'?"
     )
     assert refusal("model=/my/folder").endswith("a folder or hub id is set as model.name=...")
 

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ragen.credit.advantages import make_samples
+from ragen.credit.config import AdvantageConfig
 from ragen.credit.rewards import RewardsConfig, score
+from ragen.credit.samples import make_samples
 from ragen.errors import ConfigError, TrainingError
 from ragen.records import Group, Trajectory
 from tests.support.rewards import answer
@@ -77,8 +78,8 @@ def test_who_abstains_about_everything_enters_neither_mean_nor_loss(
     (scored,) = score([group(4)], config(environment=0.0))
     assert [t.key.member for t in scored.trajectories] == kept
     assert len(scored.abstained) == 4 - len(kept)
-    samples = make_samples([scored], estimator="grpo", divide=False)
-    assert [float(sample.advantages[0]) for sample in samples] == advantages
+    samples = make_samples([scored], AdvantageConfig(method="mean"))
+    assert [float(sample.advantages[-1]) for sample in samples] == advantages
 
 
 def test_an_abstention_beside_a_rewarding_environment_only_adds_nothing() -> None:

@@ -188,6 +188,108 @@ def test_loading_and_saving_leave_every_global_generator_as_it_was(tuning: str, 
     assert states() == before
 
 
+# -- several adapters over one base ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("targets", ["all-linear", r".*\.(q|v)_proj"])
+def test_a_second_adapter_is_off_until_it_is_asked_for_and_shares_the_places_and_scale_of_the_first(targets: str) -> None:
+    policy = load_policy(config(architecture("llama"), lora_targets=targets))
+    before = weights(policy.module)
+    own = policy.trainable()
+    start = logits(policy)
+    policy.add_adapter("critic", rank=4, seed=7)
+    assert torch.equal(logits(policy), start)
+    assert list(policy.trainable()) == list(own)
+    assert all(a is b for a, b in zip(policy.trainable().values(), own.values(), strict=True))
+    second = policy.trainable("critic")
+    assert [name.replace(".critic.", ".default.") for name in second] == list(own)
+    assert {p.dtype for p in second.values()} == {torch.float32}
+    assert {p.shape[0] for name, p in second.items() if ".lora_A." in name} == {4}
+    scales = [m.scaling for m in policy.module.modules() if hasattr(m, "lora_A")]
+    assert scales == [{"default": 2.0, "critic": 2.0}] * (len(own) // 2)
+    after = weights(policy.module)
+    assert_same_bits(before, {name: after[name] for name in before})
+    assert not [name for name, module in policy.module.named_modules() if module.training]
+
+
+def test_one_adapter_at_a_time_is_on_and_gets_gradients() -> None:
+    policy = load("llama", tuning="lora")
+    policy.add_adapter("critic", rank=2, seed=0)
+    optimiser_step(policy)
+    policy.module.zero_grad()
+    moved = logits(policy)
+    start = plain_logits(plain_model(architecture("llama")), IDS)
+    with policy.adapter("critic"):
+        torch.testing.assert_close(logits(policy), start, atol=1e-5, rtol=0)
+        logits(policy).sum().backward()
+    assert [name for name, p in policy.module.named_parameters() if p.grad is not None and p.grad.any()] == [
+        name
+        for name in policy.trainable("critic")
+        if ".lora_B." in name  # B is 0, so A gets none yet
+    ]
+    assert torch.equal(logits(policy), moved)
+    logits(policy).sum().backward()
+    assert all(p.grad is not None and p.grad.any() for p in policy.trainable().values())
+
+
+def test_the_policys_adapter_comes_back_if_something_fails_with_another_on() -> None:
+    policy = load("llama", tuning="lora")
+    policy.add_adapter("critic", rank=2, seed=0)
+    optimiser_step(policy)
+    moved = logits(policy)
+    with pytest.raises(KeyError), policy.adapter("critic"):
+        raise KeyError("broken")
+    assert torch.equal(logits(policy), moved)
+    assert all(p.requires_grad for p in policy.trainable().values())
+
+
+def test_the_reference_is_the_base_alone_however_many_adapters_there_are() -> None:
+    policy = load("llama", tuning="lora")
+    start = logits(policy).detach()
+    policy.add_adapter("critic", rank=2, seed=0)
+    optimiser_step(policy)
+    moved = logits(policy)
+    with torch.no_grad():
+        for parameter in policy.trainable("critic").values():
+            parameter.add_(0.1)
+    with policy.reference() as reference:
+        assert torch.equal(logits(reference), start)
+    assert torch.equal(logits(policy), moved)
+
+
+def test_only_the_policys_adapter_is_saved(tmp_path: Path) -> None:
+    policy = load("llama", tuning="lora")
+    optimiser_step(policy)
+    policy.save(tmp_path / "alone")
+    policy.add_adapter("critic", rank=2, seed=0)
+    policy.save(tmp_path / "saved")
+    names = [sorted(path.name for path in (tmp_path / folder).iterdir()) for folder in ("alone", "saved")]
+    assert names[0] == names[1]
+    for file in ("adapter_model.safetensors", "adapter_config.json"):
+        assert (tmp_path / "alone" / file).read_bytes() == (tmp_path / "saved" / file).read_bytes()
+
+
+def test_adding_an_adapter_leaves_the_global_generator_as_it_was_and_follows_from_its_seed() -> None:
+    drawn = []
+    for seed in (1, 1, 2):
+        policy = load("llama", tuning="lora")
+        before = torch.get_rng_state()
+        policy.add_adapter("critic", rank=2, seed=seed)
+        assert torch.equal(torch.get_rng_state(), before)
+        drawn.append(torch.cat([p.detach().flatten() for p in policy.trainable("critic").values()]))
+    assert torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0], drawn[2])
+
+
+def test_a_fully_trained_policy_has_no_place_for_another_adapter() -> None:
+    policy = load("llama")
+    with pytest.raises(AssertionError, match="trained in full"):
+        policy.add_adapter("critic", rank=2, seed=0)
+    with pytest.raises(AssertionError, match="critic"), policy.adapter("critic"):
+        pass
+    assert policy.width == 32
+
+
 # -- saving and loading --------------------------------------------------------------------------------------------------
 
 

@@ -220,6 +220,44 @@ def test_the_whole_conversation_is_released_once() -> None:
     assert engine.released[0][: len(trajectory.segments[0].ids)] == tuple(trajectory.segments[0].ids.tolist())
 
 
+def test_a_conversation_that_begins_anew_is_released_with_what_was_said() -> None:
+    """The engine keeps what it knows of a conversation under all its ids; the prompt alone would not name it."""
+    engine = scripted([walk("Left")] * 3)
+    trajectory = play(engine, corridor(max_turns=3), make_context=contexts(mode="window", window=1))
+    assert engine.released == [tuple(segment.ids.tolist()) for segment in trajectory.segments]
+    assert len(engine.released) == 3
+
+
+def test_a_summary_comes_between_two_turns_and_costs_none() -> None:
+    engine = scripted([walk("Left"), "I went left.", walk("Right", "Right", "Right", "Right")])
+    context = contexts(overflow="summarise", summarise_every=1)
+    trajectory = play(engine, corridor(max_turns=2), make_context=context)
+    assert (trajectory.end_reason, len(trajectory.turns)) == (EndReason.SOLVED, 2)
+    assert [(summary.num_turns, summary.text) for summary in trajectory.summaries] == [(1, "I went left.")]
+    assert len(engine.released) == len(trajectory.segments) == 2
+    assert_token_invariants(trajectory, engine.requests)
+
+
+def test_a_summary_that_leaves_no_room_ends_the_episode_at_the_limit_of_its_context() -> None:
+    config = corridor(max_turns=3)
+    free = scripted([walk("Left")] * 3)
+    play(free, config, make_context=contexts(reserve=60), sampling=replace(SAMPLING, max_new_tokens=60))
+    room = len(free.requests[0].prompt_ids) + 60 + 500
+    engine = scripted([walk("Left")[:60], "x" * 300])
+    context = contexts(reserve=60, overflow="summarise", summarise_every=1, summary_tokens=300, max_context_tokens=room)
+    trajectory = play(engine, config, make_context=context, sampling=replace(SAMPLING, max_new_tokens=60))
+    assert (trajectory.end_reason, len(trajectory.turns), len(trajectory.summaries)) == (EndReason.CONTEXT_LIMIT, 1, 1)
+    assert_token_invariants(trajectory, engine.requests)
+
+
+def test_an_engine_that_fails_at_a_summary_keeps_what_was_said_before() -> None:
+    engine = scripted([walk("Left")], fail_at={1})
+    trajectory = play(engine, corridor(), make_context=contexts(overflow="summarise", summarise_every=1))
+    assert trajectory.end_reason is EndReason.ENGINE_ERROR
+    assert (len(trajectory.turns), trajectory.summaries) == (1, ())
+    assert_token_invariants(trajectory, engine.requests)
+
+
 def test_a_reply_stops_where_the_context_says() -> None:
     engine = scripted([walk("Left")])
     play(engine, corridor(max_turns=1), sampling=Sampling(max_new_tokens=100, temperature=0.5, top_p=0.9, top_k=7))

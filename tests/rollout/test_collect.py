@@ -11,14 +11,17 @@ import pytest
 
 from ragen.engines.scripted import ScriptedEngine
 from ragen.errors import ConfigError, ModelError, TrainingError
+from ragen.models.chat import ChatTemplate
 from ragen.records import EndReason, Group, Sampling, Split, Trajectory
-from ragen.rollout.collect import Progress, collect
+from ragen.rollout.collect import Progress, _say_once, collect, context_factory
 from ragen.rollout.config import RolloutConfig
+from ragen.rollout.context_config import ContextConfig
 from ragen.rollout.context_manager import ContextManager
 from ragen.rollout.state_manager import EnvHandle, EnvStateManager, EnvStatus
 from tests.support.corridor import num_open
 from tests.support.episodes import manager
 from tests.support.rollouts import SAMPLING, contexts, corridor, encode, walk
+from tests.support.tokenizers import T_SWITCH, make_tokenizer
 
 STEP = encode(walk("Right", "Right"))  # two such turns solve the corridor
 
@@ -71,6 +74,21 @@ def test_progress_counts_trajectories_and_sampled_tokens() -> None:
     episodes = manager(group_size=2, corridor=corridor(max_turns=1))
     gather(episodes, ScriptedEngine(step_right), on_progress=lambda *counts: seen.append(counts))
     assert seen == [(1, 2, len(STEP)), (2, 2, 2 * len(STEP))]
+
+
+def test_a_template_that_cannot_be_appended_to_is_said_aloud_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Bug-log row 5: what it costs and the way out, before the first step; nothing where several turns are not asked for."""
+    _say_once.cache_clear()
+    template = ChatTemplate(make_tokenizer("plain", T_SWITCH))
+    for config in (RolloutConfig(), RolloutConfig(), RolloutConfig(context=ContextConfig(mode="window"))):
+        for max_turns in (1, 3):
+            handle = manager(corridor=corridor(max_turns=max_turns)).open(0)[0][0]
+            context_factory(template, config)(handle)
+    assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [
+        "tokenizer: the chat template rewrites earlier turns (drops their thoughts): every turn is a training sample of its own"
+        " with its whole prompt, not one sample per trajectory. To append instead: model.template_options={keep_thoughts: true}"
+        " or rollout.context.think=false or another model"
+    ]
 
 
 def breaks(seed: int, frac: float) -> bool:

@@ -37,6 +37,18 @@ def test_a_share_is_not_one_less_because_of_binary_fractions() -> None:
         replaces(counted, 29)
 
 
+def test_a_part_of_a_step_stands_what_the_step_stands() -> None:
+    """A refill of four in a step of forty: a quarter of the step may fail, so one of the four does not stop the run."""
+    config = RolloutConfig(max_failed_frac=0.25, max_replacements_frac=0.05)
+    part = Faults(4, config, num_step=40)
+    assert [replaces(part, group) for group in range(3)] == [True, True, False]
+    assert part.report(2) == "3 of 4 trajectories failed, 2 are left out after 2 replacements; the first: a 0 broke"
+    whole = Faults(4, config)
+    assert not replaces(whole)
+    with pytest.raises(TrainingError, match=r"^2 of 4 trajectories failed"):
+        replaces(whole)
+
+
 def test_a_group_gets_no_more_replacements_than_it_has_members() -> None:
     counted = faults(100)
     assert [replaces(counted, 7, group_size=2) for _ in range(3)] == [True, True, False]

@@ -29,6 +29,7 @@ from ragen.rollout.state_manager import EnvHandle, EnvironmentConfig, EnvStateMa
 from tests.support.corridor import num_open
 from tests.support.episodes import begin, corridor, manager
 from tests.support.rollouts import SAMPLING, contexts, encode, walk
+from tests.support.samples import same_trajectory
 
 ROOT = Path(__file__).parents[2]
 BESIDE = ("thread", "process")
@@ -75,13 +76,6 @@ def gather(episodes: EnvStateManager, *, on_progress: Progress | None = None, **
         return asyncio.run(collect(episodes.open(0), contexts(), engine, SAMPLING, config, on_progress))
 
 
-def same(a: Trajectory, b: Trajectory) -> bool:
-    arrays = {"ids", "mask", "logprobs"}
-    return all(getattr(a, name) == getattr(b, name) for name in vars(a).keys() - arrays) and all(
-        getattr(a, name).tobytes() == getattr(b, name).tobytes() for name in arrays
-    )
-
-
 # --- the same everywhere ----------------------------------------------------------------------------------------------------
 
 
@@ -101,7 +95,7 @@ def test_where_an_environment_runs_changes_nothing_in_its_trajectories() -> None
     assert {EndReason.SOLVED, EndReason.ENVIRONMENT_ERROR} <= {t.end_reason for t in inline}
     for beside in others:
         assert [t.key for t in beside] == [t.key for t in inline]
-        assert all(same(a, b) for a, b in zip(inline, beside, strict=True))
+        assert all(same_trajectory(a, b) for a, b in zip(inline, beside, strict=True))
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -225,7 +219,7 @@ def test_a_process_that_dies_takes_one_episode_with_it_and_the_others_are_rebuil
     assert all(t.error.endswith("action 3 'Right': the worker process died: exit code 3") for t in group.failed)
     (undisturbed,) = gather(manager(group_size=6, corridor=healthy))
     wanted = {t.key: t for t in undisturbed.trajectories}
-    assert all(same(t, wanted[t.key]) for t in group.trajectories)
+    assert all(same_trajectory(t, wanted[t.key]) for t in group.trajectories)
 
 
 def test_an_episode_that_cannot_be_rebuilt_says_so() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ragen.errors import ConfigError
 from ragen.records import Split
-from ragen.rollout.state_manager import EnvHandle, EnvironmentConfig, EnvStateManager, episode_seeds
+from ragen.rollout.state_manager import EnvHandle, EnvironmentConfig, EnvStateManager, EnvStatus, episode_seeds
 from tests.support.episodes import corridor, manager
 
 
@@ -150,6 +150,56 @@ def test_the_same_step_opened_again_is_the_same_step() -> None:
         first_texts(one, 0)
         assert first_texts(one, 5) == first_texts(two, 5)
         assert first_texts(one, 6) != first_texts(two, 5)
+
+
+def test_more_groups_of_a_step_are_numbered_on_with_seeds_of_their_own() -> None:
+    """Those of their number: a step that is played again, also after a resume, opens the same ones."""
+    tags = {"a": EnvironmentConfig(name="ticket", num_groups=2), "b": corridor(num_groups=1)}
+    opened = []
+    for _ in range(2):
+        with manager(group_size=2, run_seed=7, **tags) as episodes:
+            episodes.load_state_dict({"next_step": 3, "run_seed": 7})
+            planned = episodes.open(3)
+            more = episodes.open_more(["b", "a"]) + episodes.open_more(["b"])
+            assert sum(episodes.counts().values()) == 12
+            opened.append([handle.key for members in [*planned, *more] for handle in members])
+    assert opened[0] == opened[1]
+    keys = opened[0]
+    assert [(key.group, key.environment) for key in keys[::2]] == [(0, "a"), (1, "a"), (2, "b"), (3, "b"), (4, "a"), (5, "b")]
+    assert len({key.task_seed for key in keys}) == 6
+    assert len({key.dynamics_seed for key in keys}) == 12
+    for key in keys:
+        seeds = episode_seeds(run_seed=7, split=Split.TRAIN, step=3, group=key.group, member=key.member)
+        assert (key.step, key.task_seed, key.dynamics_seed) == (3, *seeds)
+
+
+def test_more_groups_change_nothing_about_the_next_step() -> None:
+    config = EnvironmentConfig(name="ticket", num_groups=2)
+    with manager(ticket=config) as plain, manager(ticket=config) as refilled:
+        plain.open(0)
+        refilled.open(0)
+        refilled.open_more(["ticket"] * 5)
+        assert refilled.state_dict() == plain.state_dict()
+        assert first_texts(refilled, 1) == first_texts(plain, 1)
+
+
+def test_more_groups_leave_running_episodes_alone_and_end_with_the_step() -> None:
+    with manager(ticket=EnvironmentConfig(name="ticket", num_groups=1)) as episodes:
+        ((first,),) = episodes.open(0)
+        asyncio.run(first.reset())
+        ((added,),) = episodes.open_more(["ticket"])
+        asyncio.run(added.reset())
+        assert (first.status, added.status) == (EnvStatus.RUNNING, EnvStatus.RUNNING)
+        episodes.open(1)
+        assert (first.status, added.status) == (EnvStatus.CLOSED, EnvStatus.CLOSED)
+        assert sum(episodes.counts().values()) == 1
+
+
+def test_more_groups_need_a_step_that_is_open() -> None:
+    with manager(corridor=corridor()) as episodes:
+        episodes.load_state_dict({"next_step": 3, "run_seed": 0})
+        with pytest.raises(RuntimeError, match="open a step before more groups"):
+            episodes.open_more(["corridor"])
 
 
 def test_the_position_goes_through_a_checkpoint() -> None:

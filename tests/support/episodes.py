@@ -10,6 +10,7 @@ from typing import Any
 from ragen.environments.registry import register
 from ragen.environments.text_env import StepAnswer, TextEnv
 from ragen.records import Observation, Split
+from ragen.rollout.curriculum import CurriculumConfig
 from ragen.rollout.state_manager import EnvHandle, EnvironmentConfig, EnvStateManager
 from tests.support import corridor as _registered  # noqa: F401 - registers the corridor
 
@@ -39,10 +40,15 @@ def corridor(**settings: Any) -> EnvironmentConfig:
 
 
 def manager(
-    *, group_size: int = 1, run_seed: int = 0, split: Split = Split.TRAIN, **environments: EnvironmentConfig
+    *,
+    group_size: int = 1,
+    run_seed: int = 0,
+    split: Split = Split.TRAIN,
+    curriculum: CurriculumConfig | None = None,
+    **environments: EnvironmentConfig,
 ) -> EnvStateManager:
     """A state manager over the environments given by tag."""
-    return EnvStateManager(environments, group_size=group_size, run_seed=run_seed, split=split)
+    return EnvStateManager(environments, group_size=group_size, run_seed=run_seed, split=split, curriculum=curriculum)
 
 
 def begin(episodes: EnvStateManager, step: int = 0) -> list[EnvHandle]:

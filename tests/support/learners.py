@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,12 +36,14 @@ def make_learner(
     run_seed: int = 0,
     warmup_steps: int = 0,
     truncated: bool = False,
+    episode_tokens: int | None = None,
     **algorithm: Any,
 ) -> Learner:
     """A learner with one minibatch and no entropy bonus unless asked otherwise."""
     settings = AlgorithmConfig(**{"num_minibatches": 1, "entropy_coef": 0.0, **algorithm})
     optimizer = OptimizerConfig(lr=lr, warmup_steps=warmup_steps)
-    return Learner(policy, settings, optimizer, temperature=temperature, run_seed=run_seed, truncated=truncated)
+    run = {"temperature": temperature, "run_seed": run_seed, "truncated": truncated, "episode_tokens": episode_tokens}
+    return Learner(policy, settings, optimizer, **run)
 
 
 @functools.cache

@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from ragen.records import EndReason, EpisodeKey, FinishReason, Group, Reply, Sample, Segment, Split, Trajectory, Turn, Verdict
+from ragen.records import (
+    EndReason,
+    EpisodeKey,
+    FinishReason,
+    Group,
+    Reply,
+    Sample,
+    Segment,
+    Split,
+    Summary,
+    Trajectory,
+    Turn,
+    Verdict,
+    digest_of,
+)
 
 
 def make_trajectory(
@@ -53,14 +68,30 @@ def make_trajectory(
     key = EpisodeKey(
         split=Split.TRAIN, step=0, group=group, member=member, environment=tag, task_seed=100 + group, dynamics_seed=member
     )
-    return Trajectory(
+    trajectory = Trajectory(
         key=key,
         segments=(Segment(ids=np.array(ids, dtype=np.int32), mask=np.array(mask, dtype=np.bool_), logprobs=values),),
         turns=tuple(turns),
         final_observation="",
         end_reason=end_reason,
         success=end_reason is EndReason.SOLVED,
+        truncated=end_reason.is_truncation,
         error=error,
+    )
+    return signed(trajectory)
+
+
+def signed(trajectory: Trajectory) -> Trajectory:
+    """The same trajectory as if an engine had sampled just these ids with just these log-probs."""
+
+    def digest(written: Turn | Summary) -> str:
+        segment = trajectory.segments[written.segment]
+        return digest_of(segment.ids[: written.stop], segment.logprobs[written.start : written.stop])
+
+    return replace(
+        trajectory,
+        turns=tuple(replace(turn, digest=digest(turn)) for turn in trajectory.turns),
+        summaries=tuple(replace(summary, digest=digest(summary)) for summary in trajectory.summaries),
     )
 
 
@@ -75,3 +106,13 @@ def make_group(*returns: float, group: int = 0, failed: Sequence[EndReason] = ()
     played = [make_trajectory([1], [2], rewards=[r], group=group, member=m) for m, r in enumerate(returns)]
     lost = [make_trajectory([1], [2], group=group, member=len(returns) + m, end_reason=reason) for m, reason in enumerate(failed)]
     return Group(trajectories=tuple(played), failed=tuple(lost))
+
+
+def same_trajectory(a: Trajectory, b: Trajectory) -> bool:
+    """Equal in every field, arrays bit for bit."""
+
+    def plain(trajectory: Trajectory) -> object:
+        arrays = [array.tobytes() for s in trajectory.segments for array in (s.ids, s.mask, s.logprobs)]
+        return {name: value for name, value in vars(trajectory).items() if name != "segments"}, arrays
+
+    return plain(a) == plain(b)

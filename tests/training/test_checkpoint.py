@@ -23,6 +23,7 @@ from ragen.training.checkpoint import (
     latest_checkpoint,
     load_checkpoint,
     load_optimizer_tensors,
+    load_parameters,
     optimizer_tensors,
     save_checkpoint,
 )
@@ -322,6 +323,24 @@ def test_optimiser_state_of_another_model_is_refused(name: str, message: str) ->
     model, optimizer = trained(0)
     with pytest.raises(StorageError, match=message):
         load_optimizer_tensors(optimizer, dict(model.named_parameters()), {name: torch.zeros(3)})
+
+
+def test_saved_weights_are_put_back_bit_for_bit_and_those_of_another_model_change_nothing() -> None:
+    model = torch.nn.Linear(2, 1)
+    parameters = dict(model.named_parameters())
+    saved = {"weight": torch.tensor([[0.1, -2.0]]), "bias": torch.tensor([3.0])}
+    load_parameters(parameters, saved, what="critic/weights.safetensors")
+    assert torch.equal(model.weight, saved["weight"])
+    assert torch.equal(model.bias, saved["bias"])
+    others = {
+        r"^critic/weights\.safetensors: bias is missing in the file; ": {"weight": torch.zeros(1, 2)},
+        r"critic/weights\.safetensors: scale has no place in the model": {**saved, "scale": torch.zeros(1)},
+        r"critic/weights\.safetensors: bias has shape \(2,\), not \(1,\)": {"weight": torch.zeros(1, 2), "bias": torch.zeros(2)},
+    }
+    for message, tensors in others.items():
+        with pytest.raises(StorageError, match=message):
+            load_parameters(parameters, tensors, what="critic/weights.safetensors")
+    assert torch.equal(model.weight, saved["weight"])
 
 
 def test_a_checkpoint_folder_can_be_moved(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from dataclasses import replace
 import functools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragen.records import Sample
-from ragen.training.packing import Pack, pack
+from ragen.training.packing import Pack, minibatches, named, pack
 from ragen.training.update import Learner
 from tests.support.learners import make_learner, on_policy, small_policy, stock_logprobs
 from tests.support.samples import make_sample
@@ -106,6 +106,25 @@ def test_a_pack_is_as_large_as_it_would_be_padded() -> None:
 
 def test_nothing_to_pack_gives_no_pack() -> None:
     assert packed() == []
+
+
+def test_a_message_names_four_samples_and_counts_the_rest() -> None:
+    samples = [make_sample([10], [20], group=1, member=m) for m in range(6)]
+    assert named(samples[:1]) == "corridor group 1 member 0 (task seed 101)"
+    assert named(samples).count("member") == 4
+    assert named(samples).endswith("member 3 (task seed 101) and 2 more")
+
+
+@given(count=st.integers(1, 12), num_samples=st.integers(0, 9), seed=st.integers(0, 9))
+def test_minibatches_are_near_equal_parts_of_all_samples_in_an_order_of_the_seed(count: int, num_samples: int, seed: int) -> None:
+    """Bug-log row 101: any count works."""
+    samples = [make_sample([10 + m % 3], [20], member=m) for m in range(num_samples)]
+    parts = minibatches(samples, count, seed=(seed, 0))
+    assert sorted(s.trajectory.key.member for part in parts for s in part) == list(range(num_samples))
+    assert len(parts) == min(count, num_samples)
+    sizes = [len(part) for part in parts]
+    assert not sizes or (min(sizes) > 0 and max(sizes) - min(sizes) <= 1)
+    assert minibatches(samples, count, seed=(seed, 0)) == parts
 
 
 IDS = st.integers(3, 399)

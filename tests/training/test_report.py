@@ -31,6 +31,7 @@ class Tag:
     return_: Mean = Mean(mean=-0.05, low=-0.06, high=-0.04)
     format_validity: float = 0.132
     sampled_tokens: float = 33.4
+    reward_parts: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from ragen.metrics import find
-from ragen.records import EndReason, FinishReason, Group, Verdict
+from ragen.records import EndReason, FinishReason, Group, Summary, Verdict
 from ragen.training.rollout_metrics import rollout_metrics
 from tests.support.samples import make_group, make_trajectory
 
@@ -49,6 +49,9 @@ def test_every_number_by_hand() -> None:
             "rollout/num_turns": 6 / 4,
             "rollout/num_actions": (4 + 0 + 1 + 1) / 4,
             "rollout/response_tokens": (5 + 2 + 1 + 1) / 4,
+            "rollout/num_segments": 1,
+            "rollout/num_summaries": 0,
+            "rollout/summary_tokens": 0,
             "rollout/truncated_reply_frac": 2 / 6,
             "rollout/group_return_std": (2.7 / math.sqrt(2) + 0) / 2,
             "rollout/group_reward_std": (2.5 / math.sqrt(2) + 0) / 2,
@@ -67,6 +70,29 @@ def test_every_number_by_hand() -> None:
             "rollout/b/return": 0,
         }
     )
+
+
+def test_segments_and_summaries_are_counted_per_trajectory() -> None:
+    """One trajectory of two segments with summaries of 2 and 3 tokens, one of a single segment."""
+    plain = make_trajectory([1], [2], [3], [4, 5], [6], [7, 8, 9])
+    summaries = tuple(
+        Summary(
+            segment=0,
+            start=turn.start,
+            stop=turn.stop,
+            num_turns=1,
+            text="s",
+            trained=trained,
+            finish_reason=FinishReason.STOP,
+            policy_version=0,
+        )
+        for turn, trained in zip(plain.turns[1:], (True, False), strict=True)
+    )
+    split = replace(plain, segments=plain.segments * 2, summaries=summaries, turns=plain.turns[:1])
+    metrics = rollout_metrics([Group(trajectories=(split, make_trajectory([1], [2], member=1)))], seconds=1.0)
+    assert metrics["rollout/num_segments"] == 1.5
+    assert metrics["rollout/num_summaries"] == 1.0
+    assert metrics["rollout/summary_tokens"] == 2.5
 
 
 def test_what_the_environment_says_of_itself_is_logged_under_its_tag() -> None:

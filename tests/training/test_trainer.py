@@ -13,11 +13,16 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from ragen.algorithms.config import AlgorithmConfig
+from ragen.credit.config import AdvantageConfig
+from ragen.credit.filters import FilterConfig
 from ragen.credit.rewards import RewardsConfig
 from ragen.errors import TrainingError
 from ragen.records import EndReason, Group
 from ragen.rollout.config import RolloutConfig, SamplingConfig
+from ragen.rollout.curriculum import CurriculumConfig
 from ragen.rollout.recorder import read_rollout
+from ragen.rollout.state_manager import EnvStateManager
 from ragen.training import trainer as module
 from ragen.training.config import TrainerConfig
 from ragen.training.display import Display
@@ -39,8 +44,17 @@ class StandInEngine:
         self.num_resets += 1
 
 
+class NoKl:
+    in_reward = False
+
+
 class StandInLearner:
     """Remembers what it was given; one culprit in the steps listed in `bad`."""
+
+    kl = NoKl()
+
+    def state_dict(self) -> dict[str, float]:
+        return {}
 
     num_epochs = 2
     num_optimizer_steps = 5
@@ -51,7 +65,7 @@ class StandInLearner:
         self.updates: list[tuple[int, int, list[float]]] = []
 
     def update(self, samples: Any, *, step: int, kl_groups: int, on_progress: Any) -> UpdateResult:
-        self.updates.append((step, kl_groups, [float(s.advantages[0]) for s in samples]))
+        self.updates.append((step, kl_groups, [float(s.advantages[-1]) for s in samples]))
         for _ in range(self.num_epochs):
             on_progress(len(samples))
         culprits = ["loss of somebody"] if step in self.bad else []
@@ -71,6 +85,8 @@ class Parts:
         *,
         bad: Sequence[int] = (),
         rewards: RewardsConfig | None = None,
+        filter: FilterConfig | None = None,
+        environments: EnvStateManager | None = None,
         **config: Any,
     ) -> None:
         self.engine, self.learner = StandInEngine(), StandInLearner(bad)
@@ -89,18 +105,20 @@ class Parts:
             config=TrainerConfig(**config),
             rollout=RolloutConfig(sampling=SamplingConfig(temperature=0.7, top_p=0.9, top_k=5, max_new_tokens=3)),
             rewards=rewards or RewardsConfig(),
-            estimator="grpo",
-            std_normalize=False,
+            algorithm=AlgorithmConfig(advantage=AdvantageConfig(method="mean"), filter=filter or FilterConfig()),
+            critic=None,
             learner=cast(Any, self.learner),
             engine=cast(Any, self.engine),
-            environments=manager(corridor=corridor()),
+            environments=environments or manager(corridor=corridor()),
             make_context=cast(Any, None),
             evaluate=self.evaluate,
             trackers=trackers,
             display=display,
         )
 
-    async def collect(self, handles: Any, make_context: Any, engine: Any, request: Any, config: Any, show: Any) -> list[Group]:
+    async def collect(
+        self, handles: Any, make_context: Any, engine: Any, request: Any, config: Any, show: Any, num_step: Any
+    ) -> list[Group]:
         assert engine.num_resets == len(self.requests) + 1
         self.requests.append(request)
         return self.groups
@@ -142,7 +160,7 @@ def test_an_update_gets_the_step_and_what_credit_made_of_the_rollout(tmp_path: P
     parts.trainer.run()
     assert parts.learner.updates == [(0, 3, [0.5, -0.5]), (1, 3, [0.5, -0.5])]
     recorded = read_rollout(tmp_path / "rollouts" / "step-000002.parquet")
-    assert [[a.tolist() for a in r.advantages if a is not None] for r in recorded] == [[[0.5, 0.5]], [[-0.5, -0.5]]]
+    assert [[a.tolist() for a in r.advantages if a is not None] for r in recorded] == [[[0.0, 0.5]], [[0.0, -0.5]]]
 
 
 def test_a_run_goes_on_at_its_position(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,3 +242,121 @@ def test_a_step_about_which_everything_abstains_says_so(tmp_path: Path, monkeypa
     parts = Parts(tmp_path, monkeypatch, rewards=rewards, steps=1)
     with pytest.raises(TrainingError, match="nothing to train on: every reward function abstained about every trajectory"):
         parts.trainer.run()
+
+
+class Played:
+    """Plays handles to the returns given by group number, on the step's own keys; (0, 0) where none is given."""
+
+    def __init__(self, parts: Parts, monkeypatch: pytest.MonkeyPatch, returns: Mapping[int, Sequence[float]]) -> None:
+        self.rounds: list[tuple[list[int], Any]] = []
+        self.returns = returns
+        monkeypatch.setattr(module, "collect", self.collect)
+
+    async def collect(
+        self, handles: Any, make_context: Any, engine: Any, request: Any, config: Any, show: Any, num_step: Any
+    ) -> Any:
+        self.rounds.append(([members[0].key.group for members in handles], num_step))
+        groups = []
+        for members in handles:
+            returns = self.returns.get(members[0].key.group, (0.0, 0.0))
+            made = make_group(*returns, group=members[0].key.group).trajectories
+            groups.append(Group(trajectories=tuple(replace(t, key=h.key) for t, h in zip(made, members, strict=True))))
+        return groups
+
+
+DYNAMIC = FilterConfig(drop_zero_spread=True, refill_frac=1.0)
+
+
+def test_the_filter_decides_what_is_trained_on_and_everything_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    episodes = manager(group_size=2, corridor=corridor(num_groups=3))
+    filter = FilterConfig(rule="top_k", value=1, loss_scale="linear")
+    parts = Parts(tmp_path, monkeypatch, filter=filter, environments=episodes, steps=1)
+    Played(parts, monkeypatch, {0: (0.0, 1.0), 1: (0.0, 4.0), 2: (1.0, 1.0)})
+    parts.trainer.run()
+    assert parts.learner.updates == [(0, 1, [pytest.approx(-2 / 3), pytest.approx(2 / 3)])]  # of 2, one group of three
+    recorded = read_rollout(tmp_path / "rollouts" / "step-000001.parquet")
+    assert [row.trajectory.key.group for row in recorded] == [0, 0, 1, 1, 2, 2]
+    (row,) = read_metrics(tmp_path)
+    assert (row["filter/kept_groups"], row["filter/dropped_trajectories"], row["filter/extra_groups"]) == (1, 4, 0)
+    assert row["rollout/return"] == pytest.approx(7 / 6)  # before any filter
+
+
+def test_a_step_is_refilled_until_it_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups 1 and 2 of three teach nothing; 3 does, 4 does not, 5 does: two rounds, then nothing is missing."""
+    episodes = manager(group_size=2, corridor=corridor(num_groups=3))
+    parts = Parts(tmp_path, monkeypatch, filter=DYNAMIC, environments=episodes, steps=1)
+    played = Played(parts, monkeypatch, {0: (0.0, 1.0), 3: (0.0, 2.0), 5: (0.0, 3.0)})
+    parts.trainer.run()
+    assert played.rounds == [([0, 1, 2], None), ([3, 4], 10), ([5], 12)]
+    assert parts.learner.updates == [(0, 1, [-0.5, 0.5, -1.0, 1.0, -1.5, 1.5])]
+    assert parts.engine.num_resets == 1
+    (row,) = read_metrics(tmp_path)
+    assert (row["filter/extra_groups"], row["filter/extra_rounds"], row["filter/missing_groups"]) == (3, 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "rounds"),
+    [
+        ({"refill_frac": 0.5}, [[0, 1, 2, 3], [4, 5]]),
+        ({"refill_frac": 9.0, "refill_rounds": 2}, [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]),
+        ({}, [[0, 1, 2, 3]]),
+    ],
+)
+def test_refill_ends_with_its_budget_and_the_step_without_an_update(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], rounds: list[list[int]]
+) -> None:
+    """Nothing ever teaches anything: no error and no lost step; it is shown, saved and evaluated when that is due."""
+    episodes = manager(group_size=2, corridor=corridor(num_groups=4))
+    filter = FilterConfig(drop_zero_spread=True, **settings)
+    parts = Parts(tmp_path, monkeypatch, filter=filter, environments=episodes, steps=3, save_every=2, eval_every=1)
+    played = Played(parts, monkeypatch, {})
+    parts.trainer.run()
+    assert [numbers for numbers, _ in played.rounds] == rounds * 3
+    assert parts.learner.updates == []
+    assert (parts.saved, parts.evaluated) == ([2, 3], [1, 2, 3])
+    rows = read_metrics(tmp_path)
+    assert [row["step"] for row in rows] == [1, 2, 3]
+    assert all(row["filter/skipped_update"] == 1 and "update/tokens" not in row for row in rows)
+    assert f"step 2: no update: the filter kept none of {sum(map(len, rounds))} groups" in parts.seen.getvalue()
+
+
+def test_a_step_without_update_does_not_hide_updates_that_are_not_finite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bug-log row 64: in a row means with no finite update between."""
+    episodes = manager(group_size=2, corridor=corridor(num_groups=1))
+    config = {"steps": 9, "max_skipped_updates": 2}
+    parts = Parts(tmp_path, monkeypatch, bad=[0, 2], filter=DYNAMIC, environments=episodes, **config)
+    played = Played(parts, monkeypatch, {0: (0.0, 1.0)})
+    teaching = played.returns
+
+    def only_even(step: int) -> Any:
+        played.returns = {} if step % 2 else teaching
+        return honest(step)
+
+    honest = parts.trainer.roll_out
+    monkeypatch.setattr(parts.trainer, "roll_out", only_even)
+    with pytest.raises(TrainingError, match="2 steps in a row"):
+        parts.trainer.run()
+    assert [step for step, _, _ in parts.learner.updates] == [0, 2]
+
+
+def test_a_rollout_of_failures_alone_is_no_empty_result_of_the_filter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = Parts(tmp_path, monkeypatch, filter=FilterConfig(drop_zero_spread=True))
+    parts.groups = [make_group(failed=[EndReason.TIMEOUT])]
+    with pytest.raises(TrainingError, match=r"step 1: nothing to train on: all 1 trajectories failed, the first: "):
+        parts.trainer.run()
+
+
+def test_a_checkpoint_holds_what_the_curriculum_has_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing succeeds in either environment: (0 + 1) / (4 + 2) for each."""
+    tags = {"a": corridor(num_groups=2), "b": corridor(num_groups=2)}
+    episodes = manager(group_size=2, curriculum=CurriculumConfig(rule="balance"), **tags)
+    parts = Parts(tmp_path, monkeypatch, environments=episodes, steps=1)
+    Played(parts, monkeypatch, {})
+    states: list[Any] = []
+    monkeypatch.setattr(module, "save_checkpoint", lambda root, done, *, state, **rest: states.append(state))
+    parts.trainer.run()
+    assert states[0]["environments"]["curriculum"] == {"a": [0.0, 4.0], "b": [0.0, 4.0]}
+    (row,) = read_metrics(tmp_path)
+    assert (row["curriculum/a/num_groups"], row["curriculum/a/success"]) == (2, 0.5)

@@ -11,14 +11,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from ragen.credit.advantages import make_samples
+from ragen.algorithms.config import KlConfig
+from ragen.credit.config import AdvantageConfig
+from ragen.credit.samples import make_samples
 from ragen.engines.torch_engine import TorchEngine
 from ragen.metrics import find
 from ragen.models.policy import Policy
 from ragen.records import Group, Sample, Sampling
+from ragen.training import scoring
 from ragen.training import update as module
 from ragen.training.packing import pack
 from ragen.training.update import Learner
+from tests.support.gradients import gradient, stir
 from tests.support.learners import make_learner, on_policy, random_samples, same_tensors, small_policy, weights
 from tests.support.samples import make_sample, make_trajectory
 
@@ -34,14 +38,6 @@ def policy(request: pytest.FixtureRequest) -> Policy:
     return made
 
 
-def stir(policy: Policy, scale: float = 0.05, seed: int = 0) -> None:
-    """Move the trained weights, such as adapters that begin at zero and would leave half of their gradients at zero."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in policy.trainable().values():
-            parameter.add_(torch.randn(parameter.shape, generator=generator) * scale)
-
-
 def sample_from(policy: Policy, *, count: int = 8, seed: int = 0, **sampling: Any) -> list[Sample]:
     """What the engine samples from the policy after one prompt, advantages 1 and -1 in turn."""
     engine = TorchEngine(policy)
@@ -55,23 +51,6 @@ def sample_from(policy: Policy, *, count: int = 8, seed: int = 0, **sampling: An
         make_sample(PROMPT, reply.ids, logprobs=reply.logprobs, advantage=(-1.0) ** i, member=i)
         for i, reply in enumerate(replies)
     ]
-
-
-def gradient(
-    learner: Learner, samples: Sequence[Sample], monkeypatch: pytest.MonkeyPatch, *, max_tokens: int
-) -> dict[str, Tensor]:
-    """The gradient of one optimiser step over the samples, before clipping, with packs of at most `max_tokens`."""
-    kept: dict[str, Tensor] = {}
-
-    def keep(parameters: Any, max_norm: float) -> Tensor:
-        kept.update({name: p.grad.clone() for name, p in learner.policy.trainable().items() if p.grad is not None})
-        return torch.tensor(math.nan)  # so that nothing is changed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "MAX_PACK_TOKENS", max_tokens)
-        patch.setattr(torch.nn.utils, "clip_grad_norm_", keep)
-        learner.update(samples, step=0)
-    return kept
 
 
 def mean_logprob(learner: Learner, samples: Sequence[Sample]) -> float:
@@ -91,7 +70,7 @@ def test_the_gradient_does_not_depend_on_how_the_rows_are_split(policy: Policy, 
     """Bug-log row 71: 8 rows of lengths 1 and 100 as 1 x 8, 2 x 4 and 8 x 1; a mean of means would differ by half."""
     stir(policy, seed=1)
     rows = [make_sample(PROMPT, [9 + i] * (1 if i % 2 else 100), advantage=2.0 - i % 3, member=i) for i in range(8)]
-    learner = make_learner(policy, entropy_coef=0.01, kl_coef=0.1 if policy.uses_adapters else 0.0)
+    learner = make_learner(policy, entropy_coef=0.01, kl=KlConfig(coef=0.1 if policy.uses_adapters else 0.0))
     sizes = {8: 8 * 100, 4: 4 * 100, 1: 1}
     counts = {n: [len(p.samples) for p in pack(rows, max_tokens=t, device="cpu")] for n, t in sizes.items()}
     assert counts == {8: [8], 4: [4, 4], 1: [1] * 8}
@@ -147,9 +126,7 @@ def test_ratios_are_one_also_when_the_rollout_was_sampled_from_a_cut_distributio
     metrics = make_learner(policy, temperature=temperature, truncated=True).update(samples, step=0).metrics
     assert metrics["update/ratio_mean"] == pytest.approx(1, abs=1e-5)
     assert "update/engine_gap_max" not in metrics  # two different distributions: their gap says nothing of the engine
-    assert [s.logprobs.tolist() for s in samples] == [
-        s.logprobs.tolist() for s in sample_from(small_policy(), **cut)
-    ]
+    assert [s.logprobs.tolist() for s in samples] == [s.logprobs.tolist() for s in sample_from(small_policy(), **cut)]
 
 
 def test_ratios_leave_one_only_after_the_first_optimiser_step() -> None:
@@ -164,7 +141,7 @@ def test_ratios_leave_one_only_after_the_first_optimiser_step() -> None:
 def test_nothing_is_in_training_mode_and_nothing_is_dropped(policy: Policy) -> None:
     """Bug-log row 68: also after updates and after the adapters have been switched off and on."""
     samples = sample_from(policy)
-    make_learner(policy, kl_coef=0.1 if policy.uses_adapters else 0.0).update(samples, step=0)
+    make_learner(policy, kl=KlConfig(coef=0.1 if policy.uses_adapters else 0.0)).update(samples, step=0)
     assert not any(m.training for m in policy.module.modules())
 
 
@@ -204,13 +181,13 @@ def test_the_entropy_bonus_raises_entropy(policy: Policy) -> None:
     assert mean_entropy(learner, samples) > before + 0.05
 
 
-@pytest.mark.parametrize("estimator", ["k2", "k3"])
+@pytest.mark.parametrize("estimator", ["k2", "k3", "unbiased"])
 @pytest.mark.parametrize("tuning", TUNINGS)
 def test_the_kl_term_leads_back_to_the_start(tuning: str, estimator: str) -> None:
     """Bug-log row 70: constant reward, policy different from its start; KL falls over 20 updates."""
     policy = small_policy(tuning, with_reference=True)
     stir(policy, 0.1, seed=3)
-    learner = make_learner(policy, kl_coef=1.0, kl_estimator=estimator, lr=1e-2)
+    learner = make_learner(policy, kl=KlConfig(coef=1.0, estimator=estimator), lr=1e-2)
     kl = []
     for step in range(20):
         samples = [replace(s, advantages=np.zeros_like(s.advantages)) for s in sample_from(policy, seed=step, count=24)]
@@ -248,7 +225,7 @@ def test_measuring_the_kl_changes_no_gradient(monkeypatch: pytest.MonkeyPatch) -
     stir(policy)
     samples = random_samples(6)
     plain = gradient(make_learner(policy), samples, monkeypatch, max_tokens=99)
-    nearly = gradient(make_learner(policy, kl_coef=1e-12), samples, monkeypatch, max_tokens=99)
+    nearly = gradient(make_learner(policy, kl=KlConfig(coef=1e-12)), samples, monkeypatch, max_tokens=99)
     assert plain.keys() == nearly.keys() == policy.trainable().keys()
     for name, expected in plain.items():
         torch.testing.assert_close(nearly[name], expected, atol=1e-7, rtol=0)
@@ -269,8 +246,18 @@ def play(policy: Policy, prompt: Sequence[int], *, group: int, step: int, count:
     return Group(trajectories=tuple(made))
 
 
-@pytest.mark.parametrize(("estimator", "divide", "lr"), [("grpo", True, 0.03), ("brpo", False, 0.03), ("arpo", False, 0.05)])
-def test_a_random_model_learns_what_pays(estimator: str, divide: bool, lr: float) -> None:
+@pytest.mark.parametrize(
+    ("advantage", "lr"),
+    [
+        (AdvantageConfig(), 0.03),
+        (AdvantageConfig(estimator="brpo", method="mean"), 0.03),
+        (AdvantageConfig(estimator="arpo"), 0.05),
+        (AdvantageConfig(estimator="rloo"), 0.03),
+        (AdvantageConfig(estimator="reinforce_pp"), 0.03),
+    ],
+    ids=lambda value: value.estimator if isinstance(value, AdvantageConfig) else str(value),
+)
+def test_a_random_model_learns_what_pays(advantage: AdvantageConfig, lr: float) -> None:
     """Engine, credit, packing and update together, from about a quarter at the start."""
     policy = small_policy()
     learner = make_learner(policy, lr=lr, num_minibatches=2)
@@ -278,7 +265,7 @@ def test_a_random_model_learns_what_pays(estimator: str, divide: bool, lr: float
     for step in range(12):
         groups = [play(policy, prompt, group=g, step=step) for g, prompt in enumerate(([5, 6, 7, 8], [300, 301]))]
         shares.append(float(np.mean([t.return_ for group in groups for t in group.trajectories])))
-        learner.update(make_samples(groups, estimator=estimator, divide=divide), step=step)
+        learner.update(make_samples(groups, advantage), step=step)
     assert 0.1 < shares[0] < 0.4
     assert shares[-1] > 0.6
 
@@ -351,6 +338,8 @@ def test_a_skipped_update_logs_no_invented_numbers(policy: Policy) -> None:
     assert metrics == {
         "update/tokens": 0,
         "update/skipped": 1,
+        "update/version_lag_mean": 0,
+        "update/version_lag_max": 0,
         "update/advantage_std": pytest.approx(np.std([s.advantages[0] for s in samples])),
     }
 
@@ -409,7 +398,7 @@ def test_the_other_minibatch_is_still_applied(policy: Policy) -> None:
 
 def test_a_bad_kl_term_of_one_minibatch_does_not_hide_the_loss_of_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = small_policy(with_reference=True)
-    learner = make_learner(policy, num_minibatches=2, kl_coef=0.1)
+    learner = make_learner(policy, num_minibatches=2, kl=KlConfig(coef=0.1))
     calls: list[int] = []
     honest = learner._reference_logprobs
 
@@ -510,23 +499,20 @@ def test_a_large_gradient_is_clipped_and_logged_as_it_was() -> None:
 
 
 def test_every_metric_is_finite_and_defined() -> None:
-    learner = make_learner(small_policy(with_reference=True), num_minibatches=2, entropy_coef=0.01, kl_coef=0.1)
+    learner = make_learner(small_policy(with_reference=True), num_minibatches=2, entropy_coef=0.01, kl=KlConfig(coef=0.1))
     metrics = learner.update(random_samples(8), step=0, kl_groups=1).metrics
     assert [key for key in metrics if find(key) is None] == []
     assert all(math.isfinite(value) for value in metrics.values())
     expected = metrics["update/policy_loss"] - 0.01 * metrics["update/entropy"]
     assert metrics["update/loss"] == pytest.approx(expected, abs=0.1 * 0.1)
-    assert len(metrics) == 16
+    assert len(metrics) == 20
 
 
 def test_clip_fractions_count_each_side() -> None:
     """Old log-probs 1 above or below the policy's: ratios e and 1/e, beyond both bounds; half of the tokens are hit each."""
     policy = small_policy()
     high, low = on_policy(make_sample(PROMPT, [9, 10], advantage=1.0), make_sample(PROMPT, [11, 12], advantage=-1.0, member=1))
-    shifted = [
-        s.with_logprobs(s.logprobs + np.float32(shift) * s.mask)
-        for s, shift in ((high, -1.0), (low, 1.0))
-    ]
+    shifted = [s.with_logprobs(s.logprobs + np.float32(shift) * s.mask) for s, shift in ((high, -1.0), (low, 1.0))]
     metrics = make_learner(policy).update(shifted, step=0).metrics
     assert (metrics["update/clip_low_frac"], metrics["update/clip_high_frac"]) == (0.5, 0.5)
     assert metrics["update/ratio_max"] == pytest.approx(math.e, rel=1e-3)
@@ -577,7 +563,7 @@ def test_scores_of_all_tokens_never_exist_at_once(monkeypatch: pytest.MonkeyPatc
     with torch.no_grad():
         expected = [*learner.score(part), learner._reference_logprobs(part)]
     sizes: list[int] = []
-    monkeypatch.setattr(module, "LOSS_CHUNK", 3)
+    monkeypatch.setattr(scoring, "LOSS_CHUNK", 3)
     for one in (policy, policy.start_policy):
         honest = one.logits  # type: ignore[union-attr]
         monkeypatch.setattr(one, "logits", lambda rows, honest=honest: (sizes.append(len(rows)), honest(rows))[1])

@@ -39,7 +39,7 @@ def oracle(subject: Subject) -> str:
     if num_exact == num_played:
         return f"scores the maximum from all {num_played} seeds"
     num_random = sum(_solves(episode, limit) for episode in subject.random_episodes())
-    # Where chance has a say, a few episodes may go the other way: two binomial counts differ by less than this in 97 of 100 cases.
+    # Where chance has a say, a few episodes may go the other way: two binomial counts differ by less in 97 of 100 cases.
     require(
         num_random - num_solved <= 1.9 * math.sqrt(num_random + num_solved),
         f"the oracle succeeds in {num_solved} of {num_played} episodes, the random agent in {num_random}",

@@ -95,8 +95,11 @@ def _nearest(name: str) -> str:
     names = [key.name.replace(TAG, tag) for key in all_keys()]
     if clause := near_match(name, names):
         return clause
-    deepest_first = sorted(reversed(names), key=lambda known: -known.count("."))
-    by_last = {known.rpartition(".")[2]: known for known in deepest_first}  # of equal last parts the shallowest stays
+    by_last: dict[str, str] = {}  # of equal last parts the shallowest, then the first
+    for known in names:
+        last = known.rpartition(".")[2]
+        if last not in by_last or known.count(".") < by_last[last].count("."):
+            by_last[last] = known
     for last, known in by_last.items():
         if near_match(parts[-1], [last]):
             return f"; did you mean {known!r}?"

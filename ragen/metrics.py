@@ -79,7 +79,10 @@ KEYS: tuple[Metric, ...] = (
     Metric(
         key="rollout/format_validity",
         reducer=Reducer.MEAN,
-        what="share of replies that could be read and held only actions the environment knows",
+        what=(
+            "share of replies that kept to the format and held only actions the environment knows; what grammar=lenient "
+            "forgives counts as a fault here"
+        ),
         healthy="above 0.9 after some ten steps",
     ),
     Metric(
@@ -208,8 +211,8 @@ KEYS: tuple[Metric, ...] = (
         key="rollout/part/<name>",
         reducer=Reducer.MEAN,
         what=(
-            "mean sum of one weighted part of the return in a trajectory: `environment`, `format`, or a reward function of "
-            "your own"
+            "mean sum of one weighted part of the return in a trajectory: `environment`, `format`, a reward function of "
+            "your own, or `overlong`, the price of long replies"
         ),
         healthy="rises for what you want more of",
     ),
@@ -407,7 +410,10 @@ KEYS: tuple[Metric, ...] = (
     Metric(
         key="update/kl_loss",
         reducer=Reducer.MEAN,
-        what="the KL term before its weight: `algorithm.kl.estimator` between policy and start policy, mean over sampled tokens",
+        what=(
+            "the KL that loss or reward pays for, before its weight: `algorithm.kl.estimator` between policy and start policy, "
+            "mean over sampled tokens"
+        ),
         healthy="grows and levels off; near `algorithm.kl.target` where one is set",
     ),
     Metric(

@@ -187,6 +187,7 @@ class Turn:
     start: int
     stop: int
     observation: str  # what the agent read before replying
+    state: str = ""  # the environment's part of it alone, without budgets, feedback or history
     reply: Reply
     executed: tuple[str, ...]
     reward: float  # from the environment

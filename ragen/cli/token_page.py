@@ -177,7 +177,7 @@ def _count_lines(trace: TokenTrace) -> Iterator[Text]:
         if count := letters.count(kind.letter):
             yield Text.assemble((f" {kind.letter} ", kind.style), f" {count:>6} {count / len(letters):>6.1%}  {kind.meaning}")
     if num_merged := sum(token.merged for token in trace.tokens):
-        yield Text(f" +  {num_merged:>6}         of these also cover text of somebody else: the tokenizer merged them")
+        yield Text(f" +  {num_merged:>6}         merged by the tokenizer with text of somebody else")
     yield Text(f"    {len(letters):>6}         in {_num(len(trace.trajectory.segments), 'segment')}")
 
 
@@ -187,7 +187,7 @@ def _finding_lines(trace: TokenTrace, width: int) -> Iterator[Text]:
         consequence = f" ({finding.consequence})" if finding.consequence else ""
         lines = textwrap.wrap(finding.what + consequence, max(20, width - room), break_on_hyphens=False)
         for number, line in enumerate(lines):
-            yield Text(f"{'' if number else finding.topic:<{room}}{line}")
+            yield Text(f"{'' if number else finding.topic + ':':<{room}}{line}")
 
 
 def _num(count: int, what: str) -> str:

@@ -36,6 +36,7 @@ def check(config: Config) -> None:
     _check_minibatches(config)
     _check_correction(config)
     _check_room(config)
+    _check_overlong(config)
     _check_tuning(config.model)
 
 
@@ -88,17 +89,28 @@ def _check_group_size(config: Config) -> None:
 
 
 def _check_critic(config: Config) -> None:
-    if config.algorithm.advantage.needs_critic:
-        config.algorithm.critic.check_beside(config.model)
+    if not config.algorithm.advantage.needs_critic:
+        return
+    critic = config.algorithm.critic
+    critic.check_beside(config.model)
+    if critic.warmup_steps >= config.trainer.steps:
+        raise ConfigError(
+            f"algorithm.critic.warmup_steps={critic.warmup_steps}: must be less than trainer.steps={config.trainer.steps}, "
+            "or the policy is never trained"
+        )
 
 
 def _check_minibatches(config: Config) -> None:
-    total = _num_trajectories(config)
-    if config.algorithm.num_minibatches > total:
-        raise ConfigError(
-            f"algorithm.num_minibatches={config.algorithm.num_minibatches}: must be at most {total}, the number of trajectories "
-            "in a step (num_groups of every environment x rollout.group_size)"
-        )
+    total, algorithm = _num_trajectories(config), config.algorithm
+    for key, number in (
+        ("num_minibatches", algorithm.num_minibatches),
+        ("critic.num_minibatches", algorithm.critic.num_minibatches),
+    ):
+        if number > total and (algorithm.advantage.needs_critic or key == "num_minibatches"):
+            raise ConfigError(
+                f"algorithm.{key}={number}: must be at most {total}, the number of trajectories in a step (num_groups of every "
+                "environment x rollout.group_size)"
+            )
 
 
 def _check_correction(config: Config) -> None:
@@ -113,11 +125,32 @@ def _check_correction(config: Config) -> None:
 
 
 def _check_room(config: Config) -> None:
-    new, room = config.rollout.sampling.max_new_tokens, config.rollout.context.max_context_tokens
-    if new >= room:
+    context, new = config.rollout.context, config.rollout.sampling.max_new_tokens
+    summary = context.summary_tokens if context.asks_for_summaries else 0
+    if new + summary >= context.max_context_tokens:
+        both = f" and rollout.context.summary_tokens={summary}" if summary else ""
         raise ConfigError(
-            f"rollout.sampling.max_new_tokens={new}: must be less than rollout.context.max_context_tokens={room}, "
-            "which also holds the prompt"
+            f"rollout.sampling.max_new_tokens={new}{both}: must be less than "
+            f"rollout.context.max_context_tokens={context.max_context_tokens}, which also holds the prompt"
+        )
+    most = max(environment.max_turns for environment in config.environments.values())
+    if context.mode == "window" and context.window > most > 1:
+        raise ConfigError(
+            f"rollout.context.window={context.window}: has no effect, no episode has more than {most} turns; use at most "
+            f"{most}, or rollout.context.mode=full"
+        )
+    if context.summarise_every and context.summarise_every >= most:
+        raise ConfigError(
+            f"rollout.context.summarise_every={context.summarise_every}: has no effect, no episode has more than {most} turns"
+        )
+
+
+def _check_overlong(config: Config) -> None:
+    buffer, new = config.algorithm.overlong.buffer, config.rollout.sampling.max_new_tokens
+    if buffer is not None and buffer > new:
+        raise ConfigError(
+            f"algorithm.overlong.buffer={buffer}: must be at most rollout.sampling.max_new_tokens={new}, or a reply without a "
+            "single token would pay already"
         )
 
 

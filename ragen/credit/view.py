@@ -139,7 +139,7 @@ def _view(
         token_rewards=extra,
         return_=trajectory.return_ + float(extra.sum()),
         values=None if said is None else np.asarray(said.tokens, dtype=np.float64),
-        bootstrap=said.after if said is not None and trajectory.end_reason.is_truncation else 0.0,
+        bootstrap=said.after if said is not None and trajectory.truncated else 0.0,
     )
     if not abs(view.return_) <= MAX_RETURN:
         raise TrainingError(f"return {view.return_} of {where(trajectory)}: must be a number within +-{MAX_RETURN:g}")
@@ -167,7 +167,7 @@ def _turns(trajectory: Trajectory) -> list[_Turn]:
     stops[-1] = offsets[-1]
     starts = [0, *stops[:-1]]
     return [
-        _Turn(length=stop - start, reward=turn.total_reward, num_actions=len(turn.executed), state=turn.observation)
+        _Turn(length=stop - start, reward=turn.total_reward, num_actions=len(turn.executed), state=turn.state or turn.observation)
         for turn, start, stop in zip(trajectory.turns, starts, stops, strict=True)
     ]
 

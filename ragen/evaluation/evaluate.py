@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
 import time
 from collections import Counter
@@ -21,6 +22,8 @@ from ragen.records import Group, Sampling, Split, Trajectory, Verdict
 from ragen.rollout.collect import Progress, collect, context_factory
 from ragen.rollout.config import RolloutConfig
 from ragen.rollout.state_manager import EnvironmentConfig, EnvStateManager
+
+logger = logging.getLogger(__name__)
 
 _NOT_OF_THE_TASK = ("num_groups", "runs_in", "num_workers", "step_timeout_s", "max_seconds")
 
@@ -43,7 +46,7 @@ async def evaluate(
     Success and return are the environment's own, whatever a run trains on; `rewards` of one's own are measured beside them.
 
     The seeds depend on the episode's number alone: every policy, run and set of tags is measured on the same episodes.
-    Raises TrainingError if broken infrastructure takes more than `rollout.max_failed_frac` of the episodes, or all of a tag.
+    Raises TrainingError if broken infrastructure takes more than `rollout.max_failed_frac` of the episodes, or all of them.
     """
     started = time.monotonic()
     # The random streams follow from the episodes' own seeds, so equal weights give equal replies.
@@ -83,14 +86,20 @@ def summarise(
     settings: Mapping[str, Any],
     rewards: RewardsConfig,
 ) -> EvaluationResult:
-    """Measure finished episodes, tag by tag. Raises TrainingError for a tag without a single scored episode."""
+    """Measure finished episodes, tag by tag; a tag without a single scored episode is left out with a warning.
+
+    Raises TrainingError if no tag has one.
+    """
     scored, failed = _by_tag(group.trajectories for group in groups), _by_tag(group.failed for group in groups)
     judged = _by_tag(group.trajectories for group in score(groups, rewards))
+    lost = [tag for tag in failed if tag not in scored]
+    for tag in lost if scored else ():
+        logger.warning("evaluation of %s: no episode was scored, it is left out: %s", tag, failed[tag][0].error)
     tags = {
         tag: dataclasses.replace(
             measure(tag, scored.get(tag, []), failed.get(tag, [])), reward_parts=_own_rewards(judged.get(tag, []), rewards)
         )
-        for tag in {**scored, **failed}
+        for tag in scored or failed
     }
     successes = [tag.successes for tag in tags.values()]
     return EvaluationResult(

@@ -57,7 +57,10 @@ class ContextManager:
     ) -> None:
         think = f"<{config.think_tag}>"
         if template.opens_with(think) and not config.think:
-            raise ModelError(f"{template.name}: the chat template opens a {think} block itself; set rollout.context.think=true")
+            switch = " or model.thinking=false" if template.source.think_switch else ""
+            raise ModelError(
+                f"{template.name}: the chat template opens a {think} block itself; set rollout.context.think=true{switch}"
+            )
         self.config = config
         self.format = config.reply_format(min(env.max_actions_per_turn, env.max_actions))
         if env.max_turns > 1 and not (template.appends(config.think) and config.mode == "full" and config.overflow == "end"):
@@ -157,14 +160,16 @@ class ContextManager:
         assert not self.wants_summary, "a summary is awaited, not a reply"
         self._awaits_reply = False
         text = self._reply_start + self._up_to_stop(self._template.decode(completion.ids))
-        span, observation = self._history.answer(completion, text)
+        message, state = self._history.message, self._history.state
+        span = self._history.answer(completion, text)
         reply = self.format.parse(text, self._names(), finished=completion.finish_reason is not FinishReason.LENGTH)
         self._turns.append(
             Turn(
                 segment=span.segment,
                 start=span.start,
                 stop=span.stop,
-                observation=observation,
+                observation=message,
+                state=state,
                 reply=reply,
                 executed=(),
                 reward=0.0,
@@ -179,7 +184,7 @@ class ContextManager:
     def summarise(self, completion: Completion) -> None:
         """Take the summary that the model was asked for; the history goes on from it. A thought before it is not part of it."""
         assert self.wants_summary, "no summary was asked for"
-        text = self._template.decode(completion.ids).rpartition(f"</{self.config.think_tag}>")[2].strip()
+        text = self._without_thought(self._template.decode(completion.ids))
         span = self._history.sum_up(completion, text)
         self._summaries.append(
             Summary(
@@ -242,6 +247,13 @@ class ContextManager:
 
     def _penalty(self, reply: Reply) -> float:
         return 0.0 if self.format.is_valid(reply.verdict) else self._format_penalty
+
+    def _without_thought(self, text: str) -> str:
+        """What stands behind a thought; nothing where the thought was never closed."""
+        opening, closing = f"<{self.config.think_tag}>", f"</{self.config.think_tag}>"
+        before, closed, behind = text.rpartition(closing)
+        is_open = self._template.opens_with(opening) or opening in text
+        return (behind if closed or not is_open else before).strip()
 
     def _up_to_stop(self, text: str) -> str:
         for stop in self.format.stop_texts:

@@ -15,7 +15,7 @@ from ragen.models.chat import ChatTemplate
 from ragen.records import Completion, Observation
 from ragen.rollout.context_config import MODEL, ContextConfig
 from ragen.rollout.layout import SUMMARY_REQUEST, Layout
-from ragen.rollout.memory import Exchange, Message, chat, checked, load_memory, load_summariser
+from ragen.rollout.memory import Exchange, Message, chat, checked, is_text, load_memory, load_summariser
 from ragen.rollout.replies import ReplyFormat
 from ragen.rollout.transcript import Span, Transcript
 
@@ -52,10 +52,20 @@ class History:
         else:
             self._show()
 
-    def answer(self, completion: Completion, text: str) -> tuple[Span, str]:
-        """Take a reply and its text. Gives the reply's place and the message that it answers."""
+    @property
+    def message(self) -> str:
+        """The message that the next reply answers."""
+        return self._view[-1]["content"]
+
+    @property
+    def state(self) -> str:
+        """What the environment shows in it."""
+        return self._exchanges[-1].observation
+
+    def answer(self, completion: Completion, text: str) -> Span:
+        """Take a reply and its text. Gives the reply's place."""
         self._exchanges[-1] = replace(self._exchanges[-1], reply=text)
-        return self.transcript.sampled(completion), self._view[-1]["content"]
+        return self.transcript.sampled(completion)
 
     def played(self, observation: Observation) -> None:
         """Take what came of the last reply's actions."""
@@ -136,8 +146,8 @@ class History:
         where = f"rollout.context.summariser={self._config.summariser!r}"
         with boundary(ConfigError, where):
             summary = load_summariser(self._config.summariser)(past)
-        if not isinstance(summary, str):
-            raise ConfigError(f"{where}: must return a text, not {summary!r:.60}")
+        if not is_text(summary):
+            raise ConfigError(f"{where}: must return a text that UTF-8 can hold, not {summary!r:.60}")
         return summary
 
     def _go_on_from(self, summary: str) -> None:

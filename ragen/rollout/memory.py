@@ -131,9 +131,14 @@ def checked(messages: Any, where: str) -> list[Message]:
         shown = f"{', '.join(map(str, roles)) or 'none'}"
         raise ConfigError(f"{where}: recall must return messages of user and assistant in turn, the user's last; roles: {shown}")
     for each in listed:
-        if not isinstance(each.get("content"), str):
-            raise ConfigError(f"{where}: the content of a message must be a text, not {each.get('content')!r:.60}")
+        if not is_text(each.get("content")):
+            raise ConfigError(f"{where}: the content of a message must be text that UTF-8 can hold: {each.get('content')!r:.60}")
     return [_message(each["role"], each["content"]) for each in listed]
+
+
+def is_text(value: Any) -> bool:
+    """Whether it is a text that can be encoded and recorded: half a surrogate pair cannot."""
+    return isinstance(value, str) and value.encode(errors="replace").decode() == value
 
 
 def lines(*parts: str) -> str:

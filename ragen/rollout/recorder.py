@@ -45,6 +45,7 @@ TURN = pa.struct(
         ("start", pa.int32()),
         ("stop", pa.int32()),
         ("observation", pa.string()),
+        ("state", pa.string()),
         ("text", pa.string()),
         ("thought", pa.string()),
         ("actions", TEXTS),
@@ -208,6 +209,7 @@ def _turn_to_row(turn: Turn) -> dict[str, Any]:
         "start": turn.start,
         "stop": turn.stop,
         "observation": turn.observation,
+        "state": turn.state,
         "text": turn.reply.text,
         "thought": turn.reply.thought,
         "actions": turn.reply.actions,
@@ -230,6 +232,7 @@ def _row_to_turn(row: Mapping[str, Any]) -> Turn:
         start=row["start"],
         stop=row["stop"],
         observation=row["observation"],
+        state=row["state"],
         reply=Reply(
             text=row["text"],
             thought=row["thought"],

@@ -7,6 +7,7 @@ taken again from the arrays that the loss is about to read.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -47,10 +48,12 @@ class _Mismatch(Exception):
 def verify(samples: Sequence[Sample]) -> None:
     """Raise TrainingError, naming trajectory, turn and fault, unless every sample is what was recorded when it was sampled.
 
-    That is: ids, mask, log-probs and advantages have one length; the mask is True exactly where a completion was recorded, and
+    That is: no segment comes twice, and of a trajectory either every segment with a trained token or none; ids, mask, log-probs
+    and advantages have one length, and the advantages are numbers; the mask is True exactly where a completion was recorded, and
     tokens are trained exactly where that completion is; log-probs are finite and not positive there, and 0 elsewhere; each
     completion, and the ids before it, have the digest of that time.
     """
+    _check_whole(samples)
     for sample in samples:
         try:
             _verify(sample)
@@ -58,6 +61,20 @@ def verify(samples: Sequence[Sample]) -> None:
             raise TrainingError(
                 f"{named([sample])}, {mismatch}; the batch is not what was sampled, and is not trained on"
             ) from None
+
+
+def _check_whole(samples: Sequence[Sample]) -> None:
+    """Every completion of a trajectory is trained once, or the trajectory is not trained on at all."""
+    counts = Counter((sample.trajectory.key, sample.segment) for sample in samples)
+    for sample in {sample.trajectory.key: sample for sample in samples}.values():
+        key, segments = sample.trajectory.key, sample.trajectory.segments
+        for index in range(len(segments)):
+            expected = int(any(span.trained and span.completion.stop > span.completion.start for span in _spans(sample, index)))
+            if (found := counts[key, index]) != expected:
+                raise TrainingError(
+                    f"{named([sample])}, segment {index + 1}: comes {found} times instead of {expected}; the batch is not what"
+                    " was sampled, and is not trained on"
+                )
 
 
 def trace(sample: Sample, t: int) -> Provenance:
@@ -76,18 +93,19 @@ def trace(sample: Sample, t: int) -> Provenance:
     raise ValueError(f"token {t} of {named([sample])}, segment {sample.segment}: is not trained")
 
 
-def _spans(sample: Sample) -> list[_Span]:
-    """The recorded completions of the sample's segment, in the order of their tokens."""
+def _spans(sample: Sample, segment: int | None = None) -> list[_Span]:
+    """The recorded completions of the sample's segment, or of another one, in the order of their tokens."""
     trajectory = sample.trajectory
+    segment = sample.segment if segment is None else segment
     turns = [
         _Span(name=f"turn {index + 1}", completion=turn, index=index, trained=True)
         for index, turn in enumerate(trajectory.turns)
-        if turn.segment == sample.segment
+        if turn.segment == segment
     ]
     summaries = [
         _Span(name=f"summary {index + 1}", completion=summary, index=index, trained=summary.trained)
         for index, summary in enumerate(trajectory.summaries)
-        if summary.segment == sample.segment
+        if summary.segment == segment
     ]
     return sorted([*turns, *summaries], key=lambda span: span.completion.start)
 
@@ -118,6 +136,8 @@ def _check_lengths(sample: Sample) -> None:
     if len(set(lengths.values())) > 1:
         told = ", ".join(f"{length} {name}" for name, length in lengths.items())
         raise _Mismatch(f"segment {sample.segment + 1}: one number per token is needed, found {told}")
+    if not np.isfinite(sample.advantages).all():
+        raise _Mismatch(f"segment {sample.segment + 1}: an advantage is not a finite number")
 
 
 def _mask_of(spans: Sequence[_Span], length: int) -> MaskT:

@@ -76,8 +76,9 @@ def before_after_table(before: Measured | None, after: Measured) -> Table:
     for title, measured in zip(("before", "after")[-len(columns) :], columns, strict=True):
         table.add_column(f"{title} (step {measured.step})", justify="right")
     for name in after.environments:
-        cells = [_figures(measured.environments[name]) for measured in columns]
-        for figure in cells[0]:
+        # A tag of which no episode could be scored before, or after, is missing there.
+        cells = [_figures(tags[name]) if name in (tags := measured.environments) else {} for measured in columns]
+        for figure in cells[-1]:
             label = figure if len(after.environments) == 1 else f"{name}: {figure}"
             table.add_row(label, *(cell.get(figure, "-") for cell in cells), style="bold" if figure == "success" else "")
         table.add_section()

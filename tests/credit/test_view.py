@@ -99,10 +99,16 @@ def test_a_trajectory_without_turns_is_seen() -> None:
 def test_the_value_behind_the_end_counts_only_where_the_task_goes_on(reason: EndReason) -> None:
     """An announced budget ends the task; a limit that the agent could not know does not."""
     values = Values(tokens=np.array([0.1, 0.2, 0.3]), after=4.0)
-    view = view_of(replace(TWO_TURNS, end_reason=reason), values)
+    view = view_of(replace(TWO_TURNS, end_reason=reason, truncated=reason.is_truncation), values)
     assert view.values is not None
     assert view.values.tolist() == [0.1, 0.2, 0.3]
     assert view.bootstrap == (4.0 if reason in (EndReason.TRUNCATED, EndReason.CONTEXT_LIMIT) else 0.0)
+
+
+def test_a_budget_that_was_not_announced_does_not_end_the_task() -> None:
+    """rollout.context.show_budget=false: the trajectory says so, its end reason alone does not."""
+    values = Values(tokens=np.array([0.1, 0.2, 0.3]), after=4.0)
+    assert view_of(replace(TWO_TURNS, end_reason=EndReason.TURN_LIMIT, truncated=True), values).bootstrap == 4.0
 
 
 def test_only_scored_trajectories_are_seen_each_with_its_group() -> None:

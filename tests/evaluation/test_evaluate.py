@@ -152,7 +152,15 @@ def test_too_much_broken_infrastructure_is_an_error_and_not_a_score() -> None:
         run(engine_of([RIGHT] * 4, fail_at={0, 1}), EvaluationConfig(num_episodes=4), rollout=rollout)
 
 
-def test_a_tag_without_a_scored_episode_is_an_error_that_names_the_cause() -> None:
+def test_a_tag_without_a_scored_episode_is_left_out_beside_others_and_named(caplog: pytest.LogCaptureFixture) -> None:
+    lost = Episode(turns=(), end_reason=EndReason.TIMEOUT, error="no answer in 60 s", tag="broken").made()
+    groups = [Group(trajectories=(Episode().made(),)), Group(trajectories=(), failed=(lost,))]
+    result = summarise(groups, model="m", step=0, kind="k", seconds=0.0, settings={}, rewards=RewardsConfig())
+    assert list(result.environments) == ["bandit"]
+    assert caplog.messages == ["evaluation of broken: no episode was scored, it is left out: no answer in 60 s"]
+
+
+def test_where_no_tag_has_a_scored_episode_that_is_an_error_that_names_the_cause() -> None:
     lost = Episode(turns=(), end_reason=EndReason.TIMEOUT, error="no answer in 60 s").made()
     with pytest.raises(TrainingError, match=r"evaluation of bandit: no episode was scored \(no answer in 60 s\)"):
         summarise(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragen.models.chat import ChatTemplate
@@ -40,6 +41,14 @@ def traced(kind: Kind = "plain", template: str = CHATML) -> TracedTemplate:
     return TracedTemplate(make_tokenizer(kind, template))
 
 
+shared = functools.cache(traced)  # its probe takes longer than a test's example
+
+
+@functools.cache
+def untraced(kind: Kind, template: str) -> ChatTemplate:
+    return ChatTemplate(make_tokenizer(kind, template))
+
+
 def chat(*contents: str) -> list[dict[str, str]]:
     roles = ["system", "user", *["assistant", "user"] * len(contents)]
     return [{"role": role, "content": content} for role, content in zip(roles, contents, strict=False)]
@@ -68,9 +77,10 @@ def of(template: TracedTemplate, origin: Origin) -> str:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("template", TEMPLATES)
+@settings(max_examples=15)
 @given(contents=st.tuples(DIGITS, DIGITS, CAPITALS, DIGITS, CAPITALS, DIGITS))
 def test_every_id_of_a_prompt_is_traced_to_who_wrote_its_characters(kind: Kind, template: str, contents: Sequence[str]) -> None:
-    made = traced(kind, template)
+    made = shared(kind, template)
     ids = made.prompt(chat(*contents), reply_prefix=PREFIX)
     assert list(made.written[-1].ids) == ids
     for text, source in texts(made):
@@ -80,9 +90,10 @@ def test_every_id_of_a_prompt_is_traced_to_who_wrote_its_characters(kind: Kind, 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("template", [CHATML, T_BOS, T_TRIM])
 @pytest.mark.parametrize("is_closed", [True, False])
+@settings(max_examples=15)
 @given(text=DIGITS)
 def test_every_id_between_two_replies_is_traced(kind: Kind, template: str, is_closed: bool, text: str) -> None:
-    made = traced(kind, template)
+    made = shared(kind, template)
     ids = made.append_user(text, last_id=made.end_of_turn_id if is_closed else None, reply_prefix=PREFIX)
     assert list(made.written[-1].ids) == ids
     for piece, source in texts(made):
@@ -91,12 +102,12 @@ def test_every_id_between_two_replies_is_traced(kind: Kind, template: str, is_cl
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("template", TEMPLATES)
+@settings(max_examples=15)
 @given(contents=st.tuples(*[st.text("ab <|>\n", max_size=8) | st.sampled_from([END, "<think>", "a</think>b"])] * 4))
 def test_the_ids_are_those_of_the_template_that_is_not_traced(kind: Kind, template: str, contents: Sequence[str]) -> None:
-    plain = ChatTemplate(make_tokenizer(kind, template))
-    assert traced(kind, template).prompt(chat(*contents), reply_prefix="<think>") == plain.prompt(
-        chat(*contents), reply_prefix="<think>"
-    )
+    messages = chat(*contents)
+    expected = untraced(kind, template).prompt(messages, reply_prefix="<think>")
+    assert shared(kind, template).prompt(messages, reply_prefix="<think>") == expected
 
 
 def test_a_message_that_spells_a_control_is_its_own_author() -> None:

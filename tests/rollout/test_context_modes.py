@@ -238,12 +238,11 @@ def test_nothing_and_thoughts_are_no_summary(text: str, kept: str) -> None:
     assert_sound(played)
 
 
-def test_a_thought_that_the_template_opens_is_not_part_of_the_summary() -> None:
-    played = play(
-        saying(GOOD, "hm</think>Go left.", GOOD), seen(1), subject("plain", T_THINK), overflow="summarise", summarise_every=1
-    )
+@pytest.mark.parametrize(("text", "kept"), [("hm</think>Go left.", "Go left."), ("hm, still thinking", "")])
+def test_a_thought_that_the_template_opens_is_not_part_of_the_summary_closed_or_not(text: str, kept: str) -> None:
+    played = play(saying(GOOD, text, GOOD), seen(1), subject("plain", T_THINK), overflow="summarise", summarise_every=1)
     assert prompts(played)[1].endswith("<think>\n")
-    assert played.trajectory.summaries[0].text == "Go left."
+    assert played.trajectory.summaries[0].text == kept
 
 
 def test_a_long_summary_is_cut_like_an_observation_and_says_so() -> None:
@@ -268,7 +267,18 @@ def fails(exchanges: Sequence[Exchange]) -> str:
     raise RuntimeError("no idea")
 
 
-@pytest.mark.parametrize(("function", "said"), [(says_nothing, "must return a text, not None"), (fails, "RuntimeError: no idea")])
+def half_a_pair(exchanges: Sequence[Exchange]) -> str:
+    return "\ud800"
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (says_nothing, "must return a text that UTF-8 can hold, not None"),
+        (half_a_pair, "must return a text that UTF-8 can hold, not "),
+        (fails, "RuntimeError: no idea"),
+    ],
+)
 def test_a_summariser_that_fails_is_a_setting_at_fault(function: Callable[..., object], said: str) -> None:
     path = f"{__name__}:{function.__name__}"
     with pytest.raises(ConfigError, match=rf"^rollout\.context\.summariser='{path}': {said}"):
@@ -311,3 +321,10 @@ def test_a_template_that_cannot_show_two_turns_is_refused_before_the_first() -> 
     with pytest.raises(ModelError, match="use environments with max_turns=1 or another model"):
         make_context(subject("plain", lossy).chat, 2, mode="window")
     make_context(subject("plain", lossy).chat, 1, mode="window")
+
+
+def test_a_turn_keeps_what_the_environment_showed_apart_from_the_message_around_it() -> None:
+    """What groups by state compare: the history that single_turn puts into the message is no part of it."""
+    played = play(saying(GOOD), seen(2), mode="single_turn")
+    assert [turn.state for turn in played.trajectory.turns] == ["P _ G", "cell 0", "cell 1"]
+    assert all(turn.state in turn.observation for turn in played.trajectory.turns)

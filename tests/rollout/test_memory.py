@@ -93,8 +93,8 @@ def test_notes_of_a_summary_and_of_a_memory_stand_behind_the_task() -> None:
         ([{"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}], "roles: user, assistant"),
         (["u"], "roles: str"),
         ([{"content": "u"}], "roles: None"),
-        ([{"role": "user", "content": 3}], "must be a text, not 3"),
-        ([{"role": "user"}], "must be a text, not None"),
+        ([{"role": "user", "content": 3}], "must be text that UTF-8 can hold: 3"),
+        ([{"role": "user"}], "must be text that UTF-8 can hold: None"),
     ],
 )
 def test_a_chat_that_cannot_be_answered_is_refused(messages: object, said: str) -> None:

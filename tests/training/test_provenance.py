@@ -16,6 +16,7 @@ from ragen.errors import TrainingError
 from ragen.records import FinishReason, Group, Sample, Segment, Trajectory
 from ragen.rollout.recorder import read_rollout, write_rollout
 from ragen.training.provenance import MAX_LOGPROB, Provenance, trace, verify
+from tests.support.pages import ROOT, blocks
 from tests.support.rollouts import contexts, corridor, play, scripted, walk
 from tests.support.samples import make_sample, signed
 from tests.support.tokenizers import CHATML, T_STRIP
@@ -127,6 +128,14 @@ def test_a_fault_is_refused_naming_trajectory_and_turn(sample: Sample, message: 
         verify([OTHER, sample, LONGER])
 
 
+def test_the_refusal_that_is_quoted_in_the_documents_is_the_one_that_comes() -> None:
+    _, quoted = blocks(ROOT / "docs" / "tokens.md", "text")
+    sokoban = make_sample([1, 2], [7, 8], [3], [9, 10, 11], tag="sokoban", group=3, member=1)
+    with pytest.raises(TrainingError) as refusal:
+        verify([with_segment(sokoban, ids=changed(sokoban.ids, 6, 99))])
+    assert quoted == f"error: {refusal.value}\n"
+
+
 def test_rounding_above_zero_is_no_fault() -> None:
     almost = with_logprob(3, MAX_LOGPROB / 2)
     verify([replace(almost, trajectory=signed(almost.trajectory))])
@@ -232,8 +241,24 @@ def test_a_summary_is_refused_by_name() -> None:
     trajectory = samples[0].trajectory
     spoiled = replace(trajectory.summaries[0], digest="0" * 16)
     trajectory = replace(trajectory, summaries=(spoiled, *trajectory.summaries[1:]))
+    spoiled_samples = [replace(s, trajectory=trajectory) for s in samples if s.trajectory.key == trajectory.key]
     with pytest.raises(TrainingError, match=f"corridor group 0 member 0 .*, summary 1: {DIGEST}"):
-        verify([replace(samples[0], trajectory=trajectory)])
+        verify(spoiled_samples)
+
+
+def test_a_completion_is_trained_once_and_none_of_a_trajectory_is_left_out() -> None:
+    samples = rollout("window", [walk("Left")] * 12)
+    assert len(samples) > 2
+    with pytest.raises(TrainingError, match=r"segment 1: comes 2 times instead of 1"):
+        verify([*samples, samples[0]])
+    with pytest.raises(TrainingError, match=r"segment \d: comes 0 times instead of 1"):
+        verify(samples[1:])
+
+
+def test_an_advantage_that_is_no_number_is_refused() -> None:
+    first, *others = rollout("full", [walk("Left")] * 12)
+    with pytest.raises(TrainingError, match="segment 1: an advantage is not a finite number"):
+        verify([replace(first, advantages=np.full_like(first.advantages, np.nan)), *others])
 
 
 def test_what_was_written_to_a_rollout_file_still_passes(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import StrEnum
@@ -116,6 +117,7 @@ class OraclePlayer:
     def __init__(self, key: EpisodeKey, config: EnvironmentConfig, separator: str) -> None:
         """Raises ConfigError if the environment has no oracle."""
         self._twin = registry.make(config.name, config.options)
+        weakref.finalize(self, self._twin.close)
         self._twin.reset(seed=key.task_seed, options={"dynamics_seed": key.dynamics_seed})
         if self._twin.oracle_action() is None:
             raise ConfigError(f"--oracle: environment {config.name!r} has no oracle; play it yourself, or --random")

@@ -20,6 +20,7 @@ from ragen.config.evaluation import load_for_evaluation
 from ragen.config.load import groups, load, recipes
 from ragen.config.overrides import parse
 from ragen.config.schema import Config, type_of
+from ragen.credit.config import READS
 from ragen.environments import registry
 from ragen.environments.text_env import StepAnswer, TextEnv
 from ragen.errors import ConfigError
@@ -116,7 +117,16 @@ def test_every_relative_link_leads_somewhere(page: Path) -> None:
 
 
 def test_there_are_commands_to_check() -> None:
-    assert {words[0] for _, words in COMMANDS} == {"train", "eval", "envs", "models", "play", "bench"}
+    assert {words[0] for _, words in COMMANDS} == {
+        "train",
+        "eval",
+        "envs",
+        "models",
+        "play",
+        "bench",
+        "tokens",
+        "check-algorithm",
+    }
 
 
 @pytest.mark.parametrize(("page", "words"), COMMANDS, ids=lambda value: value if isinstance(value, str) else " ".join(value))
@@ -127,8 +137,9 @@ def test_every_command_line_is_one_that_the_program_takes(page: str, words: list
     _, bound, _ = cli.app.parse_args(words, exit_on_error=False, print_error=False)
     given = bound.arguments
     match words[0]:
-        case "train":
-            check_settings(given["recipe"], given.get("overrides", ()))
+        case "train" | "tokens":
+            chosen = (f"env={given['env']}",) if "env" in given else ()
+            check_settings(given["recipe"], (*chosen, *given.get("overrides", ())))
         case "eval":
             assert given["target"] in ALIASES or given["target"].startswith("runs/")
             names, options = given.get("env") or ["bandit"], given.get("option") or []
@@ -142,6 +153,8 @@ def test_every_command_line_is_one_that_the_program_takes(page: str, words: list
         case "bench":
             for name in given.get("names", ()):
                 named(name)
+        case "check-algorithm":
+            assert given["name"] in READS or ":" in given["name"]
         case "models":
             assert given.get("name", "tiny") in ALIASES
 

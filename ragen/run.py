@@ -39,7 +39,7 @@ from ragen.records import Split
 from ragen.rollout.collect import context_factory
 from ragen.rollout.state_manager import EnvStateManager
 from ragen.training.checkpoint import Checkpoint, latest_checkpoint, load_checkpoint
-from ragen.training.critic import load_critic
+from ragen.training.critic import Critic, load_critic
 from ragen.training.display import Display
 from ragen.training.learning_curve import draw_learning_curve
 from ragen.training.report import before_after_table, example_panels, next_commands
@@ -273,13 +273,8 @@ def _assemble(
         temperature=sampling.temperature,
         run_seed=config.seed,
         truncated=sampling.top_p < 1 or sampling.top_k > 0,
-        episode_tokens=sampling.max_new_tokens * max(e.max_turns for e in config.environments.values()),
+        episode_tokens=_episode_tokens(config),
     )
-    critic = None
-    if config.algorithm.advantage.needs_critic:
-        critic = load_critic(
-            config.algorithm.critic, policy, config.model, config.optimizer, run_seed=config.seed, checkpoint=weights
-        )
     environments = EnvStateManager(
         config.environments,
         group_size=config.rollout.group_size,
@@ -294,7 +289,7 @@ def _assemble(
         rewards=config.rewards,
         algorithm=config.algorithm,
         learner=learner,
-        critic=critic,
+        critic=_critic(config, policy, weights, display) if config.algorithm.advantage.needs_critic else None,
         engine=engine,
         environments=environments,
         make_context=context_factory(template, config.rollout),
@@ -305,6 +300,27 @@ def _assemble(
     if checkpoint is not None:
         trainer.restore(checkpoint)
     return trainer, measure
+
+
+def _critic(config: Config, policy: Policy, weights: Path | None, display: Display) -> Critic:
+    """The critic of the policy, from the same checkpoint if there is one."""
+    settings = config.algorithm.critic
+    if settings.model:
+        resolve(settings.model, display.download)
+        display.end_download()
+    critic = load_critic(settings, policy, config.model, config.optimizer, run_seed=config.seed, checkpoint=weights)
+    critic.check_window(config.rollout.context.max_context_tokens)
+    trained = sum(p.numel() for p in critic.trainable().values())
+    display.message(f"critic: {settings.kind_beside(config.model)}, {trained / 1e6:.1f}M trained")
+    return critic
+
+
+def _episode_tokens(config: Config) -> int:
+    """Trained tokens that an episode may hold at most: those of every reply, and of the summaries before all but the first."""
+    most_turns = max(environment.max_turns for environment in config.environments.values())
+    context = config.rollout.context
+    summary = context.summary_tokens if context.asks_for_summaries and context.train_summaries else 0
+    return config.rollout.sampling.max_new_tokens * most_turns + summary * (most_turns - 1)
 
 
 def _describe(policy: Policy, config: Config, template: ChatTemplate) -> str:

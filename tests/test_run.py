@@ -229,6 +229,64 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(
         run(config, resume=True)
 
 
+LETTERS = "rewards.functions.letters=tests.support.grid:letters"  # what a random model earns unequally
+LEARNERS = {
+    "critic on an adapter, a KL price that adapts, and refill": (
+        *LORA,
+        "algorithm=starpo",
+        "algorithm.kl.target=0.01",
+        "algorithm.filter.drop_zero_spread=true",
+        "algorithm.filter.rule=min_p",
+        "algorithm.filter.value=0.5",
+        "algorithm.filter.refill_frac=1",
+        LETTERS,
+    ),
+    "critic on the trunk, warm-up, and the best groups": (
+        "algorithm=starpo_s",
+        "algorithm.critic.warmup_steps=2",
+        "algorithm.filter.value=0.7",
+        LETTERS,
+    ),
+    "a KL term that adapts, and a curriculum": (
+        "algorithm=gspo",
+        "algorithm.kl.coef=0.1",
+        "algorithm.kl.target=0.01",
+        "rollout.curriculum.rule=balance",
+        "+env@environments.other=bandit",
+        "environments.other.num_groups=2",
+        LETTERS,
+    ),
+}
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_whatever_learns_beside_the_policy_goes_on_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, learner: str) -> None:
+    """Bug-log row 77: weight of the KL, critic with its optimiser, what the curriculum has seen; stopped in the third rollout."""
+    settings = ("trainer.steps=4", *LEARNERS[learner])
+    whole = run(corridor_config(tmp_path, *settings, "name=whole"))[0].folder
+    config = corridor_config(tmp_path, *settings, "name=stopped")
+    with monkeypatch.context() as patch:
+        on_call(patch, Trainer, "roll_out", 3, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            run(config)
+    run(config, resume=True)
+    assert_same_run(whole, tmp_path / "stopped", 4)
+    rows = metrics_of(whole)[1:]
+    assert len({row.get("update/kl_coef", i) for i, row in enumerate(rows)}) == len(rows)  # it did move
+    assert all(row["rollout/group_return_std"] > 0 for row in rows)
+    if "refill" in learner:
+        assert any(row["filter/extra_groups"] > 0 for row in rows)
+    if "warm-up" in learner:
+        assert ["update/loss" in row for row in rows] == [False, False, True, True]
+        assert weights_of(whole, 4).keys() > {"critic/weights.safetensors", "critic/optimizer.safetensors"}
+
+
+def test_a_run_that_began_without_a_critic_does_not_go_on_with_one(tmp_path: Path) -> None:
+    run(small_config(tmp_path, "algorithm=grpo"))
+    with pytest.raises(StorageError, match="a run that began without one cannot be resumed with one"):
+        run(small_config(tmp_path, "algorithm=ppo", "trainer.steps=3"), resume=True)
+
+
 def test_stopping_and_resuming_over_and_over_changes_nothing(
     tmp_path: Path, unbroken: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -91,6 +91,10 @@ class Critic:
         """The trained parameters by name, in a fixed order."""
         return dict(self._parameters)
 
+    def check_window(self, max_context_tokens: int) -> None:
+        """Raise ConfigError if trajectories may grow longer than the critic's model can read."""
+        self._body.model.check_window(max_context_tokens)
+
     def values(self, trajectories: Sequence[Trajectory]) -> dict[EpisodeKey, Values]:
         """The value of the state before each trained token, and of the state after the last one where a limit cut it short.
 

@@ -105,11 +105,13 @@ class Trainer:
         """One rollout and its update; returns the metrics of both. Steps are counted from 0."""
         rollout = self.roll_out(step)
         groups = rollout.groups
+        started = time.perf_counter()
         samples, lessons = self._give_credit(rollout)
+        credit_s = time.perf_counter() - started
         metrics = self._rollout_metrics(rollout) | self.environments.learn(groups)
         self._record(step, groups, samples)
-        if not samples and any(group.trajectories for group in groups) and not rollout.trainable:
-            self.display.message(f"step {step + 1}: no update: the filter kept none of {len(groups)} groups")
+        if not rollout.trainable and any(group.trajectories for group in groups):
+            self.display.message(f"step {step + 1}: no update: {_why_none_kept(rollout)}")
             return metrics
         if not samples:
             raise TrainingError(f"step {step + 1}: nothing to train on: {_why_nothing(groups)}")
@@ -122,7 +124,7 @@ class Trainer:
         self.num_skipped_in_row = self.num_skipped_in_row + 1 if culprits else 0
         for result in results:
             metrics |= result.metrics
-        return metrics | {"time/update_s": time.perf_counter() - started}
+        return metrics | {"time/update_s": credit_s + time.perf_counter() - started}
 
     def _give_credit(self, rollout: Rollout) -> tuple[list[Sample], list[CriticSample]]:
         """Samples with their advantages, and what the critic, if there is one, learns from each of them."""
@@ -201,7 +203,8 @@ class Trainer:
 
     def _rollout_metrics(self, rollout: Rollout) -> dict[str, float]:
         groups, seconds = rollout.groups, rollout.seconds
-        metrics = rollout_metrics(groups, seconds=seconds) | reward_metrics(groups)
+        is_priced = self.algorithm.overlong.rule == "penalty"  # then the price is a part of the return like any other
+        metrics = rollout_metrics(groups, seconds=seconds) | reward_metrics(rollout.candidates if is_priced else groups)
         counts = {"num_planned": rollout.num_planned, "num_rounds": rollout.num_rounds}
         metrics |= filter_metrics(groups, rollout.selection, self.algorithm.filter, seconds=seconds, **counts)
         return metrics | {"time/rollout_s": seconds}
@@ -262,6 +265,12 @@ class Trainer:
                 f"{self.num_skipped_in_row} steps in a row had a loss or gradient that is not finite; the last checkpoint is "
                 "intact. A smaller optimizer.lr or model.dtype=float32 may help"
             )
+
+
+def _why_none_kept(rollout: Rollout) -> str:
+    if any(group.trajectories for group in rollout.candidates):
+        return f"the filter kept none of {len(rollout.groups)} groups"
+    return "every trajectory ran out of room, and algorithm.overlong.rule=mask leaves those out"
 
 
 def _why_nothing(groups: list[Group]) -> str:

@@ -83,6 +83,7 @@ class Learner:
             weight_decay=optimizer.weight_decay,
         )
         self.num_optimizer_steps = 0
+        self._priced: float | None = None  # KL per token that the rewards of this step have paid for
 
     @property
     def num_epochs(self) -> int:
@@ -124,7 +125,7 @@ class Learner:
     def kl_rewards(self, trajectories: Sequence[Trajectory]) -> dict[EpisodeKey, FloatS]:
         """The price of leaving the start policy: per trajectory -coef x KL estimate [S] of its trained tokens, in order of time.
 
-        For algorithm.kl.place=reward, before advantages are computed. Adapts the weight for the rollout that comes next.
+        For algorithm.kl.place=reward, before advantages are computed. The update that follows adapts the weight.
         """
         samples = [sample for trajectory in trajectories for sample in _untaught(trajectory)]
         estimates: dict[int, FloatT] = {}
@@ -137,8 +138,7 @@ class Learner:
         for sample in samples:
             kl[sample.trajectory.key] = np.concatenate([kl[sample.trajectory.key], estimates[id(sample)]])
         rewards = {key: -self.kl.coef * kl_S.astype(np.float64) for key, kl_S in kl.items()}
-        if samples:
-            self.kl.adapt(float(np.concatenate([*kl.values()]).mean()))
+        self._priced = float(np.concatenate([*kl.values()]).mean()) if samples else None
         return rewards
 
     def score(self, part: Pack) -> tuple[Tensor, Tensor]:
@@ -255,11 +255,13 @@ class Learner:
             group["lr"] = self._settings.lr * share
 
     def _kl_metrics(self, record: Record) -> dict[str, float | None]:
-        """The KL term and its weight in this update; adapts the weight for the next."""
-        if not self.kl.in_loss:
-            return {"update/kl_coef": self.kl.coef} if self.kl.in_reward else {}
-        metrics = {"update/kl_loss": record.mean("kl_loss"), "update/kl_coef": self.kl.coef}
-        if (measured := metrics["update/kl_loss"]) is not None:
+        """The KL that was paid for and its weight in this update; adapts the weight for the next."""
+        if not self.kl.coef:
+            return {}
+        measured = record.mean("kl_loss") if self.kl.in_loss else self._priced
+        metrics = {"update/kl_loss": measured, "update/kl_coef": self.kl.coef}
+        self._priced = None
+        if measured is not None:
             self.kl.adapt(measured)
         return metrics
 

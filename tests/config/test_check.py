@@ -91,6 +91,12 @@ def test_minibatches_are_counted_against_trajectories() -> None:
     )
 
 
+def test_the_critic_s_minibatches_are_counted_like_the_policy_s() -> None:
+    assert load("bandit", ["algorithm=ppo", "algorithm.critic.num_minibatches=128"]).algorithm.critic.num_minibatches == 128
+    said = refusal("algorithm=ppo", "algorithm.critic.num_minibatches=129")
+    assert said.startswith("algorithm.critic.num_minibatches=129: must be at most 128, the number of trajectories in a step")
+
+
 def test_weights_from_learner_to_engine_are_refused_for_a_cut_distribution() -> None:
     for key, value in (("tis_cap", 2.0), ("tis_mask_low", 0.99), ("tis_mask_high", 1.01)):
         load("bandit", [f"algorithm.loss.{key}={value}"])

@@ -59,8 +59,8 @@ def metrics_of(folder: Path) -> list[dict[str, float]]:
         raise ValueError(f"{name} is logged")
 
     rows = [json.loads(line, parse_constant=refuse) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    timed = ("time/", "memory/")
-    return [{k: v for k, v in row.items() if not k.startswith(timed) and not k.endswith("/tokens_per_s")} for row in rows]
+    timed, per_time = ("time/", "memory/"), ("/tokens_per_s", "/dropped_s")
+    return [{k: v for k, v in row.items() if not k.startswith(timed) and not k.endswith(per_time)} for row in rows]
 
 
 def weights_of(folder: Path, step: int) -> dict[str, str]:

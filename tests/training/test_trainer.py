@@ -18,7 +18,7 @@ from ragen.credit.config import AdvantageConfig
 from ragen.credit.filters import FilterConfig
 from ragen.credit.rewards import RewardsConfig
 from ragen.errors import TrainingError
-from ragen.records import EndReason, Group
+from ragen.records import EndReason, FinishReason, Group, Trajectory
 from ragen.rollout.config import RolloutConfig, SamplingConfig
 from ragen.rollout.curriculum import CurriculumConfig
 from ragen.rollout.recorder import read_rollout
@@ -360,3 +360,32 @@ def test_a_checkpoint_holds_what_the_curriculum_has_seen(tmp_path: Path, monkeyp
     assert states[0]["environments"]["curriculum"] == {"a": [0.0, 4.0], "b": [0.0, 4.0]}
     (row,) = read_metrics(tmp_path)
     assert (row["curriculum/a/num_groups"], row["curriculum/a/success"]) == (2, 0.5)
+
+
+def test_replies_cut_at_their_limit_may_be_all_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With rule=mask nothing is left: no error and no lost step, and the filter, which is off, is not blamed."""
+    parts = Parts(tmp_path, monkeypatch, steps=1)
+    parts.trainer.algorithm.overlong.rule = "mask"
+    parts.groups = [Group(trajectories=tuple(_cut(t) for t in make_group(1.0, 0.0).trajectories))]
+    parts.trainer.run()
+    assert (parts.learner.updates, parts.saved, parts.evaluated) == ([], [1], [1])
+    assert "step 1: no update: every trajectory ran out of room" in parts.seen.getvalue()
+
+
+def test_the_price_of_long_replies_is_a_part_of_the_return_that_is_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One token of at most three, of which two are the buffer: free. With a buffer of three it pays a third."""
+    for buffer, price in ((2, 0.0), (3, -1 / 3)):
+        folder = tmp_path / str(buffer)
+        folder.mkdir()
+        parts = Parts(folder, monkeypatch, steps=1)
+        parts.trainer.algorithm.overlong.rule, parts.trainer.algorithm.overlong.buffer = "penalty", buffer
+        parts.trainer.run()
+        (row,) = read_metrics(folder)
+        assert row["rollout/part/overlong"] == pytest.approx(price)
+        assert row["rollout/return"] == 0.5  # as it was earned
+
+
+def _cut(trajectory: Trajectory) -> Trajectory:
+    return replace(trajectory, turns=tuple(replace(turn, finish_reason=FinishReason.LENGTH) for turn in trajectory.turns))

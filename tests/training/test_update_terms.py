@@ -286,7 +286,11 @@ def test_the_price_in_the_reward_leaves_the_loss_alone() -> None:
 
 
 def test_the_weight_of_the_price_follows_its_target_too() -> None:
-    trajectory, _ = stale_trajectory([9, 10])
+    """The update adapts it, not the price: while a critic warms up there is none. What was paid is what is logged."""
+    trajectory, start = stale_trajectory([9, 10])
     learner = make_learner(small_policy(with_reference=True), kl=price(coef=0.5, target=1e-3))
-    first, second = (learner.kl_rewards([trajectory])[trajectory.key] for _ in range(2))
-    np.testing.assert_allclose(second, first * 1.02, rtol=1e-5)
+    first, again = (learner.kl_rewards([trajectory])[trajectory.key] for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+    metrics = learner.update([], step=0).metrics
+    assert (metrics["update/kl_coef"], metrics["update/kl_loss"]) == (0.5, pytest.approx(float((-1 - start).mean()), rel=1e-4))
+    np.testing.assert_allclose(learner.kl_rewards([trajectory])[trajectory.key], first * 1.02, rtol=1e-5)

@@ -33,6 +33,7 @@ from ragen.records import EpisodeKey, Sample, Segment, Trajectory
 from ragen.training.checkpoint import load_optimizer_tensors, load_parameters, optimizer_tensors
 from ragen.training.config import OptimizerConfig
 from ragen.training.packing import Pack, minibatches, named, pack
+from ragen.training.provenance import verify_pack
 from ragen.training.update import MAX_PACK_TOKENS, UpdateResult
 
 CRITIC_ADAPTER = "critic"
@@ -169,7 +170,10 @@ class Critic:
         return self._body.model.adapter(self._body.adapter)
 
     def _packs(self, samples: Sequence[Sample]) -> list[Pack]:
-        return pack(samples, max_tokens=MAX_PACK_TOKENS, device=self._body.model.device)
+        packs = pack(samples, max_tokens=MAX_PACK_TOKENS, device=self._body.model.device)
+        for part in packs:
+            verify_pack(part)
+        return packs
 
     def _score(self, part: Pack) -> Tensor:
         """Values [M] in float32. Gradients reach the head and what the critic trains, no further."""

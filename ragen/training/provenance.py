@@ -15,7 +15,7 @@ import numpy as np
 
 from ragen.errors import TrainingError
 from ragen.records import FinishReason, MaskT, Sample, Segment, Summary, Turn, digest_of
-from ragen.training.packing import named
+from ragen.training.packing import Pack, named
 
 MAX_LOGPROB = 1e-4  # what rounding may add to a log-prob of 0
 
@@ -61,6 +61,22 @@ def verify(samples: Sequence[Sample]) -> None:
             raise TrainingError(
                 f"{named([sample])}, {mismatch}; the batch is not what was sampled, and is not trained on"
             ) from None
+
+
+def verify_pack(part: Pack) -> None:
+    """Raise TrainingError unless the flat rows of a pack hold each sample's trained tokens, each behind the token before it.
+
+    The last look before the loss: a shift by one would train every token on the prediction of its neighbour.
+    """
+    ids_L, predictor_M, target_M, sample_M = (
+        x.cpu().numpy() for x in (part.ids_L, part.predictor_M, part.target_M, part.sample_M)
+    )
+    for index, sample in enumerate(part.samples):
+        own_M = sample_M == index
+        trained = sample.mask.nonzero()[0]
+        is_whole = np.array_equal(target_M[own_M], sample.ids[trained])
+        if not is_whole or not np.array_equal(ids_L[predictor_M[own_M]], sample.ids[trained - 1]):
+            raise TrainingError(f"{named([sample])}: is packed with other tokens than it has, and is not trained on")
 
 
 def _check_whole(samples: Sequence[Sample]) -> None:

@@ -23,6 +23,7 @@ from ragen.training.checkpoint import load_optimizer_tensors, optimizer_tensors
 from ragen.training.config import OptimizerConfig
 from ragen.training.packing import Pack, by_prompt, minibatches, named, pack
 from ragen.training.preparation import lag_metrics, trajectory_tokens, weighted, with_own_logprobs
+from ragen.training.provenance import verify_pack
 from ragen.training.scoring import kl_to_start, reference_logprobs, score
 from ragen.training.update_metrics import PassSums, Record, pass_sums
 
@@ -161,7 +162,10 @@ class Learner:
         self.kl.load_state_dict({key.removeprefix("kl_"): value for key, value in state.items()})
 
     def _packs(self, samples: Sequence[Sample]) -> list[Pack]:
-        return pack(samples, max_tokens=MAX_PACK_TOKENS, device=self.policy.device)
+        packs = pack(samples, max_tokens=MAX_PACK_TOKENS, device=self.policy.device)
+        for part in packs:
+            verify_pack(part)
+        return packs
 
     def _prepare(self, samples: Sequence[Sample]) -> tuple[list[Sample], dict[str, float]]:
         """The samples as the loss reads them, and the gap between engine and learner where that has been measured."""

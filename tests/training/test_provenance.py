@@ -15,7 +15,8 @@ from ragen.engines.scripted import ScriptedEngine
 from ragen.errors import TrainingError
 from ragen.records import FinishReason, Group, Sample, Segment, Trajectory
 from ragen.rollout.recorder import read_rollout, write_rollout
-from ragen.training.provenance import MAX_LOGPROB, Provenance, trace, verify
+from ragen.training.packing import pack
+from ragen.training.provenance import MAX_LOGPROB, Provenance, trace, verify, verify_pack
 from tests.support.pages import ROOT, blocks
 from tests.support.rollouts import contexts, corridor, play, scripted, walk
 from tests.support.samples import make_sample, signed
@@ -267,3 +268,12 @@ def test_what_was_written_to_a_rollout_file_still_passes(tmp_path: Path) -> None
     write_rollout(path, [Group(trajectories=(samples[0].trajectory,))])
     (row,) = read_rollout(path)
     verify(samples_of(row.trajectory))
+
+
+@pytest.mark.parametrize("field", ["predictor_M", "target_M"])
+def test_a_pack_that_would_train_a_token_on_its_neighbour_is_refused(field: str) -> None:
+    samples = [*rollout("full", [walk("Left")] * 12), *rollout("window", [walk("Left")] * 12)]
+    for part in pack(samples, max_tokens=64, device="cpu"):
+        verify_pack(part)
+        with pytest.raises(TrainingError, match="is packed with other tokens than it has"):
+            verify_pack(replace(part, **{field: getattr(part, field).roll(1)}))

@@ -20,7 +20,6 @@ from ragen import cli
 from ragen.config.environments import tags
 from ragen.config.schema import Config
 from ragen.environments.benchmark import FrozenLakePlayer, Peer, measure
-from ragen.environments.checker import Report
 from ragen.environments.checker.run import CHECKS
 from ragen.errors import ModelError
 from ragen.rollout.recorder import read_rollout
@@ -128,12 +127,13 @@ def test_help_of_train_lists_recipes_groups_and_every_key(run: Run) -> None:
     for expected in (
         "bandit",
         "bandit_tiny",
-        "algorithm=arpo|brpo|dapo|dr_grpo|gigpo|grpo|grpo_mean|gspo|ppo|reinforce_pp|rloo|starpo|starpo_grpo|starpo_s",
         "trainer.steps=16",
         "rollout.context.action_separator=||",
     ):
         assert expected in lines
     assert any("trajectories that share an initial state" in line for line in lines)
+    presets = "arpo|brpo|dapo|dr_grpo|gigpo|grpo|grpo_mean|gspo|ppo|reinforce_pp|rloo|starpo|starpo_grpo|starpo_s"
+    assert f"algorithm={presets}" in "".join(lines)  # which a narrow terminal breaks
 
 
 @pytest.mark.parametrize(
@@ -171,11 +171,6 @@ def test_a_mistake_is_one_line_and_exit_code_2_before_anything_starts(
 def test_an_error_of_the_run_is_one_line_and_its_own_exit_code(run: Run, training: FakeTraining) -> None:
     training.error = ModelError("no weights:\n  nothing\n  there")
     assert run("train", "bandit") == (1, "", "error: no weights: nothing there\n")
-
-
-def test_ctrl_c_is_one_line_and_exit_code_130(run: Run, training: FakeTraining) -> None:
-    training.error = KeyboardInterrupt()
-    assert run("train", "bandit") == (130, "", "error: interrupted; --resume goes on from the last checkpoint\n")
 
 
 @pytest.mark.parametrize(("module", "package", "extra"), [("peft.tuners", "peft", "train"), ("readchar", "readchar", "play")])
@@ -272,19 +267,6 @@ def test_a_broken_promise_is_exit_code_1(run: Run) -> None:
     report = json.loads(out)
     assert (code, report["ok"], report["name"], report["num_seeds"]) == (1, False, name, 2)
     assert [each["check"] for each in report["findings"] if each["outcome"] == "failed"] == ["determinism"]
-
-
-def test_the_budget_of_a_tag_is_part_of_its_check(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int | None] = []
-
-    def check(name: str, options: Any, *, max_actions: int | None, **rest: Any) -> Report:
-        asked.append(max_actions)
-        return Report(name=name, num_seeds=1, findings=())
-
-    monkeypatch.setattr("ragen.environments.checker.check", check)
-    run("envs", "check", "bandit")
-    run("envs", "check", "tests.support.corridor:Corridor")
-    assert asked == [1, None]
 
 
 def test_play_reads_piped_answers_and_says_how_it_ended(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,6 +39,7 @@ ORDER = (
     "run",
     "play",
     "tokens",
+    "check_apart",
     "cli",
     "__main__",
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -22,6 +24,8 @@ bench_app = App(name="bench", help_format="plaintext", help="Benchmarks, on this
 def bench_env(*names: str, as_json: Json = False) -> None:
     """Steps per second and microseconds per reset on one core, text observation included, under a random agent.
 
+    Exit code 1 if one cannot be played; of all tags, those that need an option or a package of yours do not count.
+
     Parameters
     ----------
     names
@@ -35,7 +39,7 @@ def bench_env(*names: str, as_json: Json = False) -> None:
 
     chosen = {name: named(name)[1] for name in names or tags()}
     rows = []
-    with console(stderr=True).status("measuring") as status:
+    with console(stderr=True).status("measuring") as status, redirect_stdout(sys.stderr):  # what an environment itself prints
         for row in measure_all({name: (settings["name"], settings.get("options") or {}) for name, settings in chosen.items()}):
             rows.append(row)
             status.update(f"measured {row.name}")
@@ -44,10 +48,12 @@ def bench_env(*names: str, as_json: Json = False) -> None:
         print_json(
             {"environments": [asdict(row) for row in rows], "manager": asdict(overhead) | {"overhead_us": overhead.overhead_us}}
         )
-        return
-    peers = [row for row in rows if row.is_peer]
-    print_table(("environment", "steps/s", "us per reset", "beside"), [_cells(row, peers) for row in rows])
-    print_text(f"\nthe state manager adds {overhead.overhead_us:.1f} us to a step, with {overhead.num_live:,} episodes alive")
+    else:
+        peers = [row for row in rows if row.is_peer]
+        print_table(("environment", "steps/s", "us per reset", "beside"), [_cells(row, peers) for row in rows])
+        print_text(f"\nthe state manager adds {overhead.overhead_us:.1f} us to a step, with {overhead.num_live:,} episodes alive")
+    if any(row.speed is None and not row.is_peer and (names or not row.is_unmade) for row in rows):
+        sys.exit(1)
 
 
 def _cells(row: Measured, peers: Sequence[Measured]) -> tuple[str, str, str, str]:

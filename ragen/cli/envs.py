@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from contextlib import redirect_stdout
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -58,25 +60,18 @@ def check(name: str, /, *, option: Options = None, seeds: int | None = None, as_
     as_json
         print the report as JSON
     """
-    from ragen.config.environments import tags
-    from ragen.config.evaluation import load_for_evaluation
-    from ragen.environments.checker import check
+    from ragen.check_apart import check_apart
     from ragen.environments.checker.run import NUM_SEEDS
 
-    config = load_for_evaluation("tiny", None, names=[name], options=option or ())
-    ((_, chosen),) = config.environments.items()
-    # A tag promises that its budget suffices; a bare environment has no budget of its own.
-    budget = min(chosen.max_actions, chosen.max_turns * chosen.max_actions_per_turn) if name in tags() else None
     out = console()
-    report = check(
-        chosen.name,
-        chosen.options,
+    report = check_apart(
+        name,
+        option or (),
         num_seeds=NUM_SEEDS if seeds is None else seeds,
-        max_actions=budget,
-        on_finding=None if as_json else lambda finding: out.print(_line(finding), soft_wrap=True),
+        on_finding=(lambda _: None) if as_json else (lambda finding: out.print(_line(finding), soft_wrap=True)),
     )
     if as_json:
-        print_json({"ok": report.ok, **asdict(report), "name": name, "environment": chosen.name})
+        print_json({"ok": report.ok, **asdict(report), "name": name, "environment": report.name})
     else:
         counts = [
             f"{len(found)} {outcome}" for outcome in _STYLES if (found := [f for f in report.findings if f.outcome == outcome])
@@ -99,7 +94,9 @@ def _list(as_json: bool) -> None:
     from ragen.environments import registry
 
     if as_json:
-        print_json([asdict(registry.describe(name)) for name in registry.names()])
+        with redirect_stdout(sys.stderr):  # what an environment itself prints
+            described = [_data(registry.describe(name)) for name in registry.names()]
+        print_json(described)
         return
     print_table(("environment", "what it is"), [(name, registry.summary(name)) for name in registry.names()])
     print_text("")
@@ -113,9 +110,10 @@ def _show(name: str, as_json: bool) -> None:
 
     _, settings = named(name)
     options = settings.get("options") or {}
-    described = registry.describe(settings["name"], options)
+    with redirect_stdout(sys.stderr):  # what the environment itself prints
+        described = registry.describe(settings["name"], options)
     if as_json:
-        print_json(asdict(described) | ({"tag": name, "settings": settings} if name in tags() else {}))
+        print_json(_data(described) | ({"tag": name, "settings": settings} if name in tags() else {}))
         return
     print_text(f"{described.name}: {described.description}\n")
     _print_options(described, options)
@@ -124,6 +122,22 @@ def _show(name: str, as_json: bool) -> None:
         print_text(f"\ntag {name}: {tags()[name]}\n{', '.join(f'{key}={value}' for key, value in limits.items())}")
     print_text("\nset as environments.TAG.options.NAME=VALUE\n\nThe beginning of an episode:")
     print_text(described.example)
+
+
+def _data(described: Description) -> dict[str, Any]:
+    """For JSON; a default that is no plain value, such as an array, as it is printed."""
+    options = [
+        {"name": each.name, "type": each.type, "default": _plain(each.default), "doc": each.doc} for each in described.options
+    ]
+    return {"name": described.name, "description": described.description, "options": options, "example": described.example}
+
+
+def _plain(value: Any) -> Any:
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        return str(value)
+    return value
 
 
 def _print_options(described: Description, chosen: dict[str, Any]) -> None:

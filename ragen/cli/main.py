@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import NoReturn
 
@@ -58,6 +60,7 @@ def main(tokens: Sequence[str] | None = None) -> NoReturn:
     arguments = sys.argv[1:] if tokens is None else list(tokens)
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # module:Class of the folder one works in
+    began = time.time()
     try:
         if arguments[:1] == ["train"] and {"--help", "-h"} & set(arguments):
             app["train"].help_epilogue = train_help()
@@ -73,11 +76,35 @@ def main(tokens: Sequence[str] | None = None) -> NoReturn:
             raise
         _fail(f"this needs the package {package}: pip install 'ragen-rl[{EXTRAS[package]}]'", 1)
     except KeyboardInterrupt:
-        _fail("interrupted" + ("; --resume goes on from the last checkpoint" if arguments[:1] == ["train"] else ""), 130)
+        _fail("interrupted" + _how_to_go_on(arguments, began), 130)
     except BrokenPipeError:  # the reader, such as `head`, has seen enough; Python must not flush again at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     sys.exit(0)
+
+
+def _how_to_go_on(arguments: Sequence[str], began: float) -> str:
+    """After an interrupted training whose run folder holds a whole checkpoint: how to resume it; else empty."""
+    run = sys.modules.get("ragen.run")
+    if arguments[:1] != ["train"] or run is None:  # not yet imported: nothing has begun
+        return ""
+    from ragen.config.load import load
+    from ragen.training.checkpoint import NAME
+    from ragen.training.trainer import CHECKPOINTS
+
+    recipe, *overrides = (token for token in arguments[1:] if not token.startswith("-"))
+    try:
+        config = load(recipe, overrides)
+    except RagenError:
+        return ""
+    folders = Path(config.output_dir).glob(f"{config.name}*/{run.CONFIG_FILE}")
+    # A name that is taken gets a number, so the folder is the one whose configuration this process has written.
+    written = [path for path in folders if path.stat().st_mtime >= began - 1.0]
+    folder = max(written, key=lambda path: path.stat().st_mtime).parent if written else None
+    if folder is None or not any(NAME.fullmatch(path.name) for path in folder.glob(f"{CHECKPOINTS}/*")):
+        return ""
+    named = "" if folder.name == config.name else f"name={folder.name} "
+    return f"; {named}--resume goes on from the last checkpoint"
 
 
 def _fail(message: str, code: int) -> NoReturn:

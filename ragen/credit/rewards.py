@@ -12,7 +12,6 @@ mean and of the loss, and counted.
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from ragen.credit.plugin import import_function
 from ragen.errors import ConfigError, TrainingError, boundary, near_match
 from ragen.records import Group, Trajectory
 
@@ -63,7 +63,7 @@ class RewardsConfig:
 
     def load(self) -> dict[str, RewardFunction]:
         """The functions by name, imported. Raises ConfigError, one line."""
-        return {name: _import(name, path) for name, path in self.functions.items()}
+        return {name: import_function(path, f"rewards.functions.{name}={path!r}") for name, path in self.functions.items()}
 
 
 def score(groups: Sequence[Group], config: RewardsConfig) -> list[Group]:
@@ -128,18 +128,3 @@ def _judge(name: str, function: RewardFunction, trajectory: Trajectory) -> list[
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (Real, np.bool_)) and math.isfinite(value)
-
-
-def _import(name: str, path: str) -> RewardFunction:
-    where = f"rewards.functions.{name}={path!r}"
-    module_name, colon, function_name = path.partition(":")
-    if not colon or not module_name or not function_name:
-        raise ConfigError(f"{where}: must be 'module:function'")
-    with boundary(ConfigError, f"{where}: cannot be imported"):
-        module = importlib.import_module(module_name)
-    function = getattr(module, function_name, None)
-    if not callable(function):
-        own = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        raise ConfigError(f"{where}: {module_name} has no function {function_name!r}{near_match(function_name, own)}")
-    found: RewardFunction = function
-    return found

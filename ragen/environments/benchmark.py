@@ -17,7 +17,7 @@ import numpy as np
 
 from ragen.environments import registry
 from ragen.environments.text_env import TextEnv
-from ragen.errors import EnvironmentFailure, RagenError, boundary
+from ragen.errors import ConfigError, EnvironmentFailure, RagenError, boundary
 
 MAX_STEPS = 100  # of an episode; some never end under a random agent
 WARM_UP = 0.2  # of the time of a repeat, before the first one
@@ -135,13 +135,17 @@ PEERS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """One line of the benchmark. `game` is the registered name; `problem` says why there is no speed."""
+    """One line of the benchmark. `game` is the registered name; `problem` says why there is no speed.
+
+    `is_unmade`: it was not even made, for want of an option or a package that are yours to give.
+    """
 
     name: str
     game: str
     speed: Speed | None
     problem: str = ""
     is_peer: bool = False
+    is_unmade: bool = False
 
 
 def measure_all(environments: Mapping[str, tuple[str, Mapping[str, Any]]]) -> Iterator[Measured]:
@@ -155,13 +159,13 @@ def measure_all(environments: Mapping[str, tuple[str, Mapping[str, Any]]]) -> It
 
 
 def _measured(name: str, game: str, make: Callable[[], Player], *, is_peer: bool = False) -> Measured:
-    speed, problem = None, ""
+    speed, problem, is_unmade = None, "", False
     try:
         with boundary(EnvironmentFailure, "cannot be played"):
             speed = measure(make())
     except RagenError as error:  # needs options, or a package that is not here
-        problem = str(error)
-    return Measured(name=name, game=game, speed=speed, problem=problem, is_peer=is_peer)
+        problem, is_unmade = str(error), isinstance(error, ConfigError)
+    return Measured(name=name, game=game, speed=speed, problem=problem, is_peer=is_peer, is_unmade=is_unmade)
 
 
 def _text_player(name: str, options: Mapping[str, Any]) -> TextPlayer:

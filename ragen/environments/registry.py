@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import math
 import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
 import gymnasium
 
+from ragen.environments.import_path import module_of_file
+from ragen.environments.option_types import type_name, typed
+from ragen.environments.printable import printable
 from ragen.environments.text_env import TextEnv, TextEnvConfig
-from ragen.errors import ConfigError, boundary, near_match
+from ragen.errors import ConfigError, EnvironmentFailure, RagenError, boundary, near_match
 
+MAX_EXAMPLE_CHARS = 8000  # of each text in the example of a description
 ENTRY_POINTS = "ragen.environments"  # the group under which an installed package offers environments of its own
 
 
@@ -122,6 +125,8 @@ def portable_name(name: str) -> str:
 
 def _import(name: str, target: str) -> EnvClass:
     module_name, colon, class_name = target.partition(":")
+    if dotted := module_of_file(module_name):
+        raise ConfigError(f"environment {name!r} is a file's path: write {dotted}:{class_name or 'Class'}")
     if not colon:
         known = ", ".join(names())
         raise ConfigError(
@@ -132,12 +137,21 @@ def _import(name: str, target: str) -> EnvClass:
     found = getattr(module, class_name, None)
     if isinstance(found, type) and issubclass(found, gymnasium.Env):
         return found
+    raise ConfigError(f"environment {name!r}: {_no_class(module, class_name)}")
+
+
+def _no_class(module: types.ModuleType, name: str) -> str:
+    """What to say where a module holds no environment class of that name; of many classes the first ten are listed."""
     own = [key for key, value in vars(module).items() if isinstance(value, type) and issubclass(value, gymnasium.Env)]
     classes = [key for key in own if getattr(module, key).__module__ == module.__name__]
-    raise ConfigError(
-        f"environment {name!r}: {module_name} has no environment class {class_name!r}{near_match(class_name, classes)} "
-        f"(its environments: {', '.join(classes) or 'none; subclass gymnasium.Env or ragen.TextEnv'})"
-    )
+    if name in vars(module):
+        found = vars(module)[name]
+        kind = "class" if isinstance(found, type) else type(found).__name__
+        fault = f"{module.__name__}.{name} is a {kind}, not an environment class"
+    else:
+        fault = f"{module.__name__} has no environment class {name!r}{near_match(name, classes)}"
+    more = f" and {len(classes) - 10} more" if len(classes) > 10 else ""
+    return f"{fault} (its environments: {', '.join(classes[:10]) or 'none; subclass gymnasium.Env or ragen.TextEnv'}{more})"
 
 
 @cache
@@ -148,8 +162,8 @@ def _offered() -> dict[str, EntryPoint]:
 
 def configure(name: str, options: Mapping[str, Any], *, where: str = "") -> TextEnvConfig:
     """The environment's Config, checked. Raises ConfigError, beginning with `where` (default: the name)."""
-    where = where or name
-    config_class = load(name).Config
+    section, where = where.removesuffix(".options"), where or name
+    config_class, hints = _config_class(name)
     fields = {field.name for field in dataclasses.fields(config_class)}
     for key in options:
         if key not in fields:
@@ -157,8 +171,7 @@ def configure(name: str, options: Mapping[str, Any], *, where: str = "") -> Text
             raise ConfigError(
                 f"{where}.{key}: environment {name!r} has no such option{near_match(str(key), fields)} (options: {listing})"
             )
-    hints = get_type_hints(config_class)
-    values = {key: _typed(value, hints[key], f"{where}.{key}") for key, value in options.items()}
+    values = {key: typed(value, hints[key], f"{where}.{key}") for key, value in options.items()}
     missing = [
         field.name
         for field in dataclasses.fields(config_class)
@@ -166,18 +179,38 @@ def configure(name: str, options: Mapping[str, Any], *, where: str = "") -> Text
     ]
     if missing:
         raise ConfigError(f"{where}.{missing[0]} is missing: environment {name!r} cannot be made without it")
-    config = config_class(**values)
     try:
-        config.check()
+        with boundary(ConfigError, f"environment {name!r}: its Config cannot be made"):
+            config = config_class(**values)
+            config.check()
     except ConfigError as error:
-        raise ConfigError(f"{where}.{error}") from None
+        if _begins_with_one_of(fields, str(error)):
+            raise ConfigError(f"{where}.{error}") from None
+        raise ConfigError(f"{section}: {error}" if section else str(error)) from None
     return config
+
+
+def _begins_with_one_of(fields: Iterable[str], message: str) -> bool:
+    """True for "field=value: ..." and the like; an error of the environment as a whole begins otherwise."""
+    return any(message.startswith((f"{field}=", f"{field}.", f"{field}[", f"{field}:")) for field in fields)
+
+
+def _config_class(name: str) -> tuple[type[TextEnvConfig], dict[str, Any]]:
+    """The environment's Config and the types of its fields. Raises ConfigError, one line, if it is none."""
+    config_class: Any = load(name).Config
+    if not (
+        isinstance(config_class, type) and issubclass(config_class, TextEnvConfig) and dataclasses.is_dataclass(config_class)
+    ):
+        raise ConfigError(f"environment {name!r}: its Config must be a dataclass that subclasses TextEnvConfig")
+    with boundary(ConfigError, f"environment {name!r}: the types of its Config cannot be read"):
+        return config_class, get_type_hints(config_class)
 
 
 def make(name: str, options: Mapping[str, Any] | None = None, *, render_mode: str | None = None) -> TextEnv:
     """A new environment. `name` is a registered one or "module:Class" of your own. Raises ConfigError, one line."""
     config = configure(name, options or {})
-    return load(name)(config) if render_mode is None else load(name)(config, render_mode=render_mode)
+    with boundary(ConfigError, f"environment {name!r} cannot be made"):
+        return load(name)(config) if render_mode is None else load(name)(config, render_mode=render_mode)
 
 
 def describe(name: str, options: Mapping[str, Any] | None = None) -> Description:
@@ -185,17 +218,16 @@ def describe(name: str, options: Mapping[str, Any] | None = None) -> Description
 
     Raises ConfigError if the environment is unknown.
     """
-    environment = load(name)
-    hints = get_type_hints(environment.Config)
+    config_class, hints = _config_class(name)
     listed = tuple(
-        Option(name=f.name, type=_type_name(hints[f.name]), default=_default(f), doc=f.metadata.get("doc", ""))
-        for f in dataclasses.fields(environment.Config)
+        Option(name=f.name, type=type_name(hints[f.name]), default=_default(f), doc=f.metadata.get("doc", ""))
+        for f in dataclasses.fields(config_class)
     )
     try:
-        env = make(name, options)
-    except ConfigError as error:
-        return Description(name=name, description=summary(name), options=listed, example=f"(no example: {error})")
-    return Description(name=name, description=summary(name), options=listed, example=_example(env))
+        example = _example(make(name, options))
+    except RagenError as error:
+        example = f"(no example: {printable(str(error))})"
+    return Description(name=name, description=printable(summary(name)), options=listed, example=example)
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:
@@ -205,35 +237,20 @@ def _default(field: dataclasses.Field[Any]) -> Any:
     return None if field.default_factory is MISSING else field.default_factory()
 
 
-def _typed(value: Any, hint: Any, where: str) -> Any:
-    """`value` if it is of the type `hint` (an int also serves as a float, a bool never as a number); ConfigError otherwise."""
-    if hint is Any:
-        return value
-    allowed = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-    for each in allowed:
-        if get_origin(each) is list and isinstance(value, (list, tuple)):
-            (element,) = get_args(each)
-            return [_typed(item, element, f"{where}[{i}]") for i, item in enumerate(value)]
-        if get_origin(each) is dict and isinstance(value, Mapping):
-            return {str(key): item for key, item in value.items()}
-    if type(value) in allowed and not (isinstance(value, float) and not math.isfinite(value)):
-        return value
-    if type(value) is int and float in allowed:
-        return float(value)
-    if value is None and types.NoneType in allowed:
-        return None
-    raise ConfigError(f"{where}={value!r}: must be {_type_name(hint)}, not {type(value).__name__}")
-
-
-def _type_name(hint: Any) -> str:
-    return hint.__name__ if isinstance(hint, type) and get_origin(hint) is None else str(hint).replace("typing.", "")
-
-
 def _example(env: TextEnv) -> str:
-    try:
-        observation, _ = env.reset(seed=0)
-        action = env.oracle_action() or (env.action_names or ("hello",))[0]
-        after, reward, *_ = env.step(action)
-        return "\n".join((env.instruction, observation, f"> {action}", after, f"(reward {reward:g})"))
-    finally:
-        env.close()
+    """The instruction, a first observation and one step; RagenError if the environment cannot be played."""
+    with boundary(EnvironmentFailure, "it cannot be played"):
+        try:
+            observation, _ = env.reset(seed=0)
+            action = env.oracle_action() or (env.action_names or ("hello",))[0]
+            after, reward, *_ = env.step(action)
+            played = (_cut(env.instruction), _cut(observation), f"> {action}", _cut(after), f"(reward {reward:g})")
+            return printable("\n".join(played))
+        finally:
+            env.close()
+
+
+def _cut(text: str) -> str:
+    """A text of the example, no longer than what a model would read of it."""
+    dropped = len(text) - MAX_EXAMPLE_CHARS
+    return text if dropped <= 0 else f"{text[:MAX_EXAMPLE_CHARS]}\n[... {dropped} more characters]"

@@ -158,6 +158,7 @@ def make_trajectory(plan: Plan, end_reason: EndReason | None = None) -> Trajecto
         turns=tuple(turns),
         final_observation="",
         end_reason=end_reason or (EndReason.TRUNCATED if plan.is_truncated else EndReason.FAILED),
+        truncated=plan.is_truncated if end_reason is None else end_reason.is_truncation,
         success=False,
     )
 

@@ -77,7 +77,13 @@ def test_an_environment_of_ones_own_is_made_by_its_import_path() -> None:
     [
         ("no_such_module_anywhere:Maze", "No module named 'no_such_module_anywhere'"),
         ("tests.support.corridor:Coridor", "did you mean 'Corridor'?"),
-        ("tests.support.corridor:CorridorConfig", "has no environment class 'CorridorConfig'"),
+        ("tests.support.corridor:CorridorConfig", "corridor.CorridorConfig is a class, not an environment class"),
+        ("tests.support.outside_envs:nested_limits", "nested_limits is a function, not an environment class"),
+        ("tests.support.corridor:os", "is a module, not an environment class"),
+        ("tests/support/corridor.py:Corridor", "is a file's path: write tests.support.corridor:Corridor"),
+        ("./tests/support/corridor.py:Corridor", "write tests.support.corridor:Corridor"),
+        ("/no/such/folder/maze.py:Maze", "write maze:Maze"),
+        ("maze.py", "write maze:Class"),
         (":Maze", "cannot be imported"),
     ],
 )
@@ -86,6 +92,11 @@ def test_a_wrong_import_path_is_refused_in_one_line(path: str, says: str) -> Non
         registry.make(path)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_of_a_module_full_of_environments_only_the_first_ten_are_listed() -> None:
+    with pytest.raises(ConfigError, match=r"did you mean 'Crowd10'\? \(its environments: Crowd0, .*Crowd9 and 2 more\)"):
+        registry.load("tests.support.crowd:Crowd10x")
 
 
 def test_registering_the_same_again_is_harmless_and_taking_a_name_is_not() -> None:
@@ -155,3 +166,41 @@ def test_an_option_is_a_plain_field_with_a_phrase() -> None:
 def test_the_example_of_a_description_has_the_options_asked_for() -> None:
     assert "P _ _ _ G" in registry.describe("corridor").example
     assert "_ _ P _ G" in registry.describe("corridor", {"start": 2}).example
+
+
+@pytest.mark.parametrize("where", ["environments.mine.options", ""])
+def test_an_error_of_the_environment_as_a_whole_is_not_glued_to_its_options(where: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        registry.configure("tests.support.deadly:RaisesWhenMade", {}, where=where)
+    said = "environment 'tests.support.deadly:RaisesWhenMade' cannot be made: ValueError: no room for that"
+    assert str(caught.value) == (f"environments.mine: {said}" if where else said)
+
+
+def test_only_a_message_that_begins_with_a_field_is_put_behind_the_options() -> None:
+    """A field `environment` or `size` must not claim "environment 'x' cannot be made" or "sizes=..."."""
+
+    @dataclass(kw_only=True)
+    class Config(TextEnvConfig):
+        environment: str = option("", "what the message begins with")
+
+        def check(self) -> None:
+            raise ConfigError(self.environment)
+
+    class Env(Corridor):
+        pass
+
+    Env.Config = Config
+    registry.register("whole", Env)
+    try:
+        for message, expected in (
+            ("environment=3: must be less", "environments.t.options.environment=3: must be less"),
+            ("environment[2]: must be less", "environments.t.options.environment[2]: must be less"),
+            ("environment.key: must be less", "environments.t.options.environment.key: must be less"),
+            ("environment 'x' cannot be made", "environments.t: environment 'x' cannot be made"),
+            ("environments=3: no such thing", "environments.t: environments=3: no such thing"),
+        ):
+            with pytest.raises(ConfigError) as caught:
+                registry.configure("whole", {"environment": message}, where="environments.t.options")
+            assert str(caught.value) == expected
+    finally:
+        registry._entries.pop("whole")

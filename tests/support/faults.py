@@ -311,7 +311,7 @@ FAULTS = (
         edits=(
             (
                 "credit/view.py",
-                "said.after if said is not None and trajectory.end_reason.is_truncation else 0.0",
+                "said.after if said is not None and trajectory.truncated else 0.0",
                 "said.after if said is not None else 0.0",
             ),
         ),
@@ -320,7 +320,7 @@ FAULTS = (
     Fault(
         row="no report",
         what="a truncated trajectory is taken for one that is over",
-        edits=(("credit/view.py", "said.after if said is not None and trajectory.end_reason.is_truncation else 0.0", "0.0"),),
+        edits=(("credit/view.py", "said.after if said is not None and trajectory.truncated else 0.0", "0.0"),),
         check=estimator(estimator="gae"),
     ),
     Fault(

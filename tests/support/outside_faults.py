@@ -58,14 +58,14 @@ def hanging(**kwargs: Any) -> gymnasium.Env[Any, Any]:
 class Annotated(Echo):
     """Arguments of every kind."""
 
-    def __init__(
+    def __init__(  # type: ignore[no-untyped-def]  # one argument says nothing of its type
         self,
         items: typing.List = [1],  # type: ignore[type-arg]  # noqa: B006, UP006
         table: dict = {},  # type: ignore[type-arg]  # noqa: B006
         mode: Literal["easy", "hard"] = "easy",
         size: int | tuple[int, int] = (3, 4),
-        weights: np.ndarray | None = None,  # type: ignore[type-arg]
-        anything=None,  # type: ignore[no-untyped-def]
+        weights: np.ndarray | None = None,
+        anything=None,
     ) -> None:
         self.items, self.mode, self.size, self.weights, self.anything = items, mode, size, weights, anything
 

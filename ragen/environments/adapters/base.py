@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any
 
 import numpy as np
 
+from ragen.environments.adapters.answers import read_verdict
 from ragen.environments.text_env import TextEnv
 
 _SUCCESS_KEYS = ("success", "is_success")
@@ -43,6 +43,7 @@ class SuccessRule:
 
     With a `key`: whenever info[key] is there and true. With a `threshold`: once the episode has ended, however it ended, with a
     return of at least that. With neither: info["success"] or info["is_success"] if there, else `terminated` and a return above 0.
+    Raises TypeError if what is there is neither a flag nor a number.
     """
 
     key: str | None = None
@@ -50,19 +51,15 @@ class SuccessRule:
 
     def holds(self, info: Mapping[str, Any], *, terminated: bool, truncated: bool, episode_return: float) -> bool:
         if self.key is not None:
-            return _is_true(info.get(self.key))
+            said = info.get(self.key)
+            return said is not None and read_verdict(self.key, said)
         if self.threshold is not None:
             return (terminated or truncated) and episode_return >= self.threshold
-        said = next((info[key] for key in _SUCCESS_KEYS if key in info), None)
-        return terminated and episode_return > 0 if said is None else _is_true(said)
+        key = next((key for key in _SUCCESS_KEYS if info.get(key) is not None), None)
+        return terminated and episode_return > 0 if key is None else read_verdict(key, info[key])
 
 
 def plain_numbers(info: Mapping[str, Any]) -> dict[str, bool | int | float]:
     """The finite numbers and flags of `info` as plain Python types; everything else is left out."""
     plain = {key: value.item() if isinstance(value, np.generic) else value for key, value in info.items() if isinstance(key, str)}
     return {key: value for key, value in plain.items() if isinstance(value, (bool, int, float)) and math.isfinite(value)}
-
-
-def _is_true(value: Any) -> bool:
-    """A flag or number that is not zero; a text such as "False" is no flag."""
-    return isinstance(value, (bool, np.bool_, Real)) and bool(value)

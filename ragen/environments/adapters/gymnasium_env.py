@@ -8,16 +8,17 @@ from __future__ import annotations
 import copy
 import dataclasses
 import inspect
-import types
 from collections import OrderedDict
 from dataclasses import MISSING, dataclass
-from typing import Any, ClassVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, get_type_hints
 
 from ragen.environments.adapters.outside import OutsideAdapter, OutsideEnv, ReadingConfig, check_readable
+from ragen.environments.adapters.trial import try_out
+from ragen.environments.option_types import ALLOWED, can_be_given, type_name
 from ragen.environments.text_env import TextEnv
 from ragen.errors import ConfigError, boundary
 
-_PLAIN = (bool, int, float, str, types.NoneType)
+_PLAIN = (bool, int, float, str)
 _READING = tuple(field.name for field in dataclasses.fields(ReadingConfig))
 _wrapped: dict[tuple[type[OutsideEnv], str], type[TextEnv]] = {}
 _probed: set[tuple[type[TextEnv], str]] = set()  # class and options that made an environment once: making it may be slow
@@ -37,12 +38,15 @@ class ConstructorConfig(ReadingConfig):
         key = (self._wrapped, repr(self))
         if key in _probed:
             return
+        try_out(self._probe, f"environment {self._wrapped.name!r} cannot be made")
+        _probed.add(key)
+
+    def _probe(self) -> None:
         outside = _construct(self)
         try:
-            check_readable(outside, reading)
+            check_readable(outside, _reading(self))
         finally:
             outside.close()
-        _probed.add(key)
 
     def __reduce__(self) -> tuple[Any, ...]:
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
@@ -79,6 +83,13 @@ def wrap(cls: type[OutsideEnv], name: str) -> type[TextEnv]:
 def _wrap(cls: type[OutsideEnv], name: str) -> type[TextEnv]:
     signature = _option_signature(cls, name)
     hints = _hints(cls)
+    for parameter in signature.parameters.values():
+        hint = _option_type(parameter, hints)
+        if parameter.default is inspect.Parameter.empty and not can_be_given(hint):
+            raise ConfigError(
+                f"environment {name!r}: its constructor's argument {parameter.name!r} must be given, but its type "
+                f"{type_name(hint)} is none that an option can have ({ALLOWED}); give it a default"
+            )
     wrapped: Any = type(cls.__name__, (WrappedEnv,), {"__doc__": cls.__doc__, "outside_class": cls, "name": name})
     options = [(p.name, _option_type(p, hints), _option_field(p)) for p in signature.parameters.values()]
     config = dataclasses.make_dataclass(
@@ -146,19 +157,10 @@ def _hints(cls: type[OutsideEnv]) -> dict[str, Any]:
 
 
 def _option_type(parameter: inspect.Parameter, hints: dict[str, Any]) -> Any:
-    """The annotation if an option can have it, else the type of the default, else Any."""
-    hint = hints.get(parameter.name)
-    if hint is not None and all(map(_is_plain, get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,))):
-        return hint
-    if hint is None and type(parameter.default) in _PLAIN[:-1]:
-        return type(parameter.default)
-    return Any
-
-
-def _is_plain(hint: Any) -> bool:
-    if get_origin(hint) is list:
-        return get_args(hint)[0] in _PLAIN[:-1]
-    return hint in _PLAIN or hint == dict[str, Any]
+    """The annotation, else the type of a plain default, else Any."""
+    if parameter.name in hints:
+        return hints[parameter.name]
+    return type(parameter.default) if type(parameter.default) in _PLAIN else Any
 
 
 def _option_field(parameter: inspect.Parameter) -> Any:

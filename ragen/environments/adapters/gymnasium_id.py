@@ -13,6 +13,7 @@ from gymnasium.error import DeprecatedEnv, VersionNotFound
 from gymnasium.wrappers import TimeLimit
 
 from ragen.environments.adapters.outside import OutsideAdapter, OutsideEnv, ReadingConfig, check_readable
+from ragen.environments.adapters.trial import try_out
 from ragen.environments.text_env import StepAnswer, option
 from ragen.errors import ConfigError, boundary, near_match
 
@@ -33,6 +34,10 @@ class GymnasiumConfig(ReadingConfig):
         find_spec(self.id)
         if repr(self) in _probed:
             return
+        try_out(self._probe, f"id={self.id!r}: Gymnasium cannot make it")
+        _probed.add(repr(self))
+
+    def _probe(self) -> None:
         outside = make_outside(self)
         try:
             check_readable(outside, self)
@@ -40,7 +45,6 @@ class GymnasiumConfig(ReadingConfig):
                 raise ConfigError(f"announce_limit=True: {self.id} has no step limit; set max_episode_steps")
         finally:
             outside.close()
-        _probed.add(repr(self))
 
 
 class GymnasiumEnv(OutsideAdapter):

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
 from ragen.environments.adapters import openenv_wire as wire
+from ragen.environments.adapters.actions import read_names
 from ragen.environments.adapters.base import Adapter, SuccessRule, plain_numbers
 from ragen.environments.adapters.texts import as_text
-from ragen.environments.spaces import NamedActions
 from ragen.environments.text_env import StepAnswer, TextEnvConfig, option
 from ragen.errors import ConfigError, EnvironmentFailure, near_match
 
@@ -60,10 +60,7 @@ class OpenEnvConfig(TextEnvConfig):
         if self.action_format == "json" and self.action_names is not None:
             raise ConfigError("action_format='json': the agent writes the object itself; leave out action_names")
         if self.action_names is not None:
-            try:
-                NamedActions(self.action_names)
-            except ValueError as error:
-                raise ConfigError(f"action_names={self.action_names}: {error}") from None
+            read_names(self.action_names)
 
     @property
     def endpoint(self) -> str:
@@ -98,8 +95,11 @@ class OpenEnvEnv(Adapter):
         data = self._open_episode()
         told = data["observation"]
         names = self.config.action_names or told.get("action_names")
-        is_list = isinstance(names, list) and bool(names) and all(isinstance(name, str) for name in names)
-        self.action_names = tuple(names) if is_list else None
+        try:
+            self.action_names = None if names is None or names == [] else read_names(names)
+        except ConfigError as error:
+            self._disconnect()
+            raise self._failure(str(error)) from error
         said = self.config.instruction or told.get("instruction")
         self.instruction = said if isinstance(said, str) and said.strip() else "You act in an environment. Reply with an action."
         self._text = self._show(told)
@@ -144,9 +144,12 @@ class OpenEnvEnv(Adapter):
             info |= metadata if isinstance(metadata, dict) else {}
         truncated = done and info.get("truncated") is True and info.get("terminated") is not True
         self._return += reward
-        self._solved = self._success_rule.holds(
-            info, terminated=done and not truncated, truncated=truncated, episode_return=self._return
-        )
+        try:
+            self._solved = self._success_rule.holds(
+                info, terminated=done and not truncated, truncated=truncated, episode_return=self._return
+            )
+        except TypeError as error:
+            raise self._failure(str(error)) from error
         before, self._text = self._text, self._show(told)
         said = info.get("effective")
         effective = said if isinstance(said, bool) else done or self._text != before

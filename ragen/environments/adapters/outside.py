@@ -8,21 +8,19 @@ from __future__ import annotations
 import inspect
 import re
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
-from gymnasium import spaces
 
+from ragen.environments.adapters.actions import action_table, mentions_all, read_names, text_problem
+from ragen.environments.adapters.answers import check_observation, read_start, read_step, read_verdict
 from ragen.environments.adapters.base import Adapter, SuccessRule, plain_numbers
 from ragen.environments.adapters.texts import as_text, plain_ansi, sections_for_agents
-from ragen.environments.spaces import AnyText, NamedActions
 from ragen.environments.text_env import StepAnswer, TextEnvConfig, option
 from ragen.errors import ConfigError, near_match
 
 OBSERVATIONS = ("auto", "ansi", "values")
-_DEFAULT_CHARACTERS = spaces.Text(1).character_set  # letters and digits: whoever leaves it so means text, spaces included
 
 OutsideEnv = gymnasium.Env[Any, Any]
 
@@ -44,10 +42,7 @@ class ReadingConfig(TextEnvConfig):
         if self.success_key is not None and self.success_threshold is not None:
             raise ConfigError(f"success_threshold={self.success_threshold:g}: cannot stand beside success_key; give one of them")
         if self.action_names is not None:
-            try:
-                NamedActions(self.action_names)
-            except ValueError as error:
-                raise ConfigError(f"action_names={self.action_names}: {error}") from None
+            read_names(self.action_names)
 
 
 class OutsideAdapter(Adapter):
@@ -71,11 +66,11 @@ class OutsideAdapter(Adapter):
         """The options that say how to read it."""
 
     def _begin(self) -> str:
-        observation, _ = self.outside.reset(seed=self._draw_start_seed())
+        observation = read_start(self.outside.reset(seed=self._draw_start_seed()))
         # From here on chance belongs to the member, no longer to the group. An environment that keeps a generator of its own
         # goes on with that: then all members of a group meet the same chance.
         self.outside.unwrapped.np_random = self.dynamics_random
-        self._table = action_table(self.outside, self._reading.action_names)
+        self._table = action_table(self.outside, self._reading.action_names, title(self.outside))
         self.action_names = None if self._table is None else tuple(self._table)
         self._return, self._solved = 0.0, False
         self._text = self._as_text(observation)
@@ -86,13 +81,13 @@ class OutsideAdapter(Adapter):
         if self._table is None and (problem := text_problem(self.outside.action_space, action)):
             return problem, 0.0, False, False, {"success": self._solved, "effective": False}
         chosen = action if self._table is None else self._table[action]
-        observation, raw_reward, terminated, truncated, info = self.outside.step(chosen)
-        reward, terminated, truncated = float(raw_reward), bool(terminated), bool(truncated)
+        observation, reward, terminated, truncated, info = read_step(self.outside.step(chosen))
         self._return += reward
         self._solved = self._success_rule.holds(info, terminated=terminated, truncated=truncated, episode_return=self._return)
         before, self._text = self._text, self._as_text(observation)
         said = info.get("effective")
-        effective = bool(said) if said is not None else terminated or truncated or self._text != before
+        changed = terminated or truncated or self._text != before
+        effective = changed if said is None else read_verdict("effective", said)
         truncated = truncated and not terminated  # an end inside the task, reached with the last step allowed, is no cut
         return self._text, reward, terminated, truncated, plain_numbers(info) | {"success": self._solved, "effective": effective}
 
@@ -108,74 +103,33 @@ class OutsideAdapter(Adapter):
             rendered = self.outside.render()
             if isinstance(rendered, str):
                 return plain_ansi(rendered)
+        check_observation(getattr(self.outside, "observation_space", None), observation)
         return as_text(observation)
 
     def _compose_instruction(self) -> str:
         said = self._reading.instruction or getattr(self.outside.unwrapped, "instruction", None)
         text = said if isinstance(said, str) and said.strip() else sections_for_agents(_docstring(self.outside))
-        text = text.strip() or f"Play {_title(self.outside)}."
+        text = text.strip() or f"Play {title(self.outside)}."
         if re.search(r"\[\w+:.*?\]", self._text) and _renders_text(self.outside):
             text += "\n[red:X] is an X shown in red; other colours likewise."
-        names = self.action_names or ()
-        if any(not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) for name in names):
-            text += f"\nActions: {', '.join(names)}."
+        if self.action_names is not None and not mentions_all(text, self.action_names):
+            text += f"\nActions: {', '.join(self.action_names)}."
         return text
 
 
 def check_readable(outside: OutsideEnv, reading: ReadingConfig) -> None:
     """Raises ConfigError if the environment cannot be read as the options say."""
     if reading.observation == "ansi" and not _renders_text(outside):
-        raise ConfigError(f"observation='ansi': {_title(outside)} does not offer render_mode='ansi'")
+        raise ConfigError(f"observation='ansi': {title(outside)} does not offer render_mode='ansi'")
     if getattr(outside, "action_space", None) is not None:  # some know it only after reset
-        action_table(outside, reading.action_names)
-
-
-def action_table(outside: OutsideEnv, names: Sequence[str] | None) -> dict[str, Any] | None:
-    """Name of each action -> what the outside environment's step takes; None where any text is an action.
-
-    `names` goes before the environment's own attribute `action_names`. Raises ConfigError for a space that is neither discrete
-    nor text, or if the number of names is not that of the actions.
-    """
-    space = outside.action_space
-    if isinstance(space, NamedActions):
-        return {name: name for name in names or space.names}
-    own = getattr(outside.unwrapped, "action_names", None)
-    given = names if names is not None else own
-    if isinstance(space, spaces.Discrete):
-        numbers = range(int(space.start), int(space.start + space.n))
-        if given is None:
-            given = [str(number) for number in numbers]
-        if len(given) != len(numbers):
-            raise ConfigError(
-                f"action_names={list(given)}: must be {len(numbers)} names, one for each action of {_title(outside)}"
-            )
-        return dict(zip(map(str, given), numbers, strict=True))
-    if isinstance(space, (spaces.Text, AnyText)):
-        return None if given is None else {str(name): name for name in given}
-    shown = " ".join(str(space).split())
-    raise ConfigError(f"action_space={shown} of {_title(outside)}: must be Discrete, or Text for free text")
-
-
-def text_problem(space: gymnasium.Space[Any], text: str) -> str | None:
-    """One line for the agent if its text lies outside a Text space; None if it may be played.
-
-    A Text space that was left with Gymnasium's default characters (letters and digits) admits every character.
-    """
-    if not isinstance(space, spaces.Text):
-        return None
-    if not space.min_length <= len(text) <= space.max_length:
-        return f"An action must have {space.min_length} to {space.max_length} characters, not {len(text)}."
-    if space.character_set == _DEFAULT_CHARACTERS:
-        return None
-    stranger = next((character for character in text if character not in space.character_set), None)
-    return None if stranger is None else f"The character {stranger!r} cannot be part of an action."
+        action_table(outside, reading.action_names, title(outside))
 
 
 def _renders_text(outside: OutsideEnv) -> bool:
     return outside.render_mode == "ansi"
 
 
-def _title(outside: OutsideEnv) -> str:
+def title(outside: OutsideEnv) -> str:
     return outside.spec.id if outside.spec is not None else type(outside.unwrapped).__name__
 
 

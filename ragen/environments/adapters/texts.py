@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ def as_text(value: Any) -> str:
     """A value of any Gymnasium space as text: a str as it is, numbers to four digits, a dict one key a line, rows by rows.
 
     An array of more than 1024 elements is only described, since a picture written out in numbers tells a reader nothing.
+    Raises TypeError for what lies in no space of Gymnasium.
     """
     if isinstance(value, str):
         return str(value)
@@ -37,7 +39,9 @@ def _scalar(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, (float, np.floating)):
         return f"{float(value) + 0.0:.4g}"  # -0.0 + 0.0 is 0.0
-    return str(value)
+    if value is None or isinstance(value, (Number, np.generic)):
+        return str(value)
+    raise TypeError(f"an observation is made of texts, numbers, arrays, dicts and sequences, not of {type(value).__name__}")
 
 
 def _entry(key: str, text: str) -> str:

@@ -3,4 +3,10 @@
 from ragen.environments.checker.report import Finding, Outcome, Report
 from ragen.environments.checker.run import check, check_environment
 
-__all__ = ["Finding", "Outcome", "Report", "check", "check_environment"]
+__all__ = [
+    "Finding",
+    "Outcome",
+    "Report",
+    "check",
+    "check_environment",
+]

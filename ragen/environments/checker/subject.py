@@ -16,6 +16,7 @@ from ragen.environments.text_env import TextEnv
 from ragen.errors import EnvironmentFailure, boundary
 
 MAX_STEPS = 100  # an episode that has not ended by then is not followed further
+ENORMOUS_CHARS = 100_000  # nor is one after an observation beyond this: many of them would fill the memory
 # What a model may write where any text is an action: nothing, noise, half a form, code, something huge, our own marks.
 HOSTILE_TEXTS = (
     "", " ", "\n\t", "\x00", "hello", "🤖" * 50, "½ ٣ 漢字", "(1 + 2", "1 + + 2", "1/0", "9**9**9", "((((" * 500, "-" * 2000,
@@ -99,7 +100,7 @@ class Subject:
         """The random agent from here on: the answers, until the episode ends, MAX_STEPS are done or an answer cannot be read."""
         names = env.action_names
         answers: list[Any] = []
-        while not answers or (len(answers) < MAX_STEPS and not ends(answers[-1])):
+        while not answers or (len(answers) < MAX_STEPS and not ends(answers[-1]) and not _is_enormous(answers[-1])):
             answers.append(self.step(env, random_action(env, names, source)))
         return tuple(answers)
 
@@ -152,6 +153,10 @@ def ends(answer: Any) -> bool:
 def is_answer(answer: Any) -> bool:
     """True for a tuple of five with an info that is a dict."""
     return isinstance(answer, tuple) and len(answer) == 5 and isinstance(answer[4], dict)
+
+
+def _is_enormous(answer: Any) -> bool:
+    return isinstance(answer[0], str) and len(answer[0]) > ENORMOUS_CHARS
 
 
 _PARTS = ("the observation", "the reward", "terminated", "truncated", "info")

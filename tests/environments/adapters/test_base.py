@@ -21,7 +21,7 @@ from ragen.environments.adapters.base import SuccessRule, plain_numbers
         ({}, {"success": False}, "terminated", 1.0, False),
         ({}, {"is_success": np.bool_(True)}, "", 0.0, True),
         ({}, {"success": 0, "is_success": True}, "", 0.0, False),
-        ({}, {"success": "False"}, "terminated", 1.0, False),
+        ({}, {"success": None}, "terminated", 1.0, True),
         # a key: that alone
         ({"key": "won"}, {"won": 1.0}, "", 0.0, True),
         ({"key": "won"}, {"success": True}, "terminated", 1.0, False),

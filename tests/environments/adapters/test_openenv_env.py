@@ -125,6 +125,23 @@ def test_an_episode_that_goes_another_way_the_second_time_is_not_taken_up_again(
             again.step("x")
 
 
+@pytest.mark.parametrize(
+    ("names", "says"), [(5, "action_names=5: must be a list of texts"), (["a", "A"], "differ by more than case")]
+)
+def test_names_that_are_none_are_a_failure_of_the_server(names: object, says: str) -> None:
+    refused = pytest.raises(EnvironmentFailure, match=says)
+    with scripted(seen({"text": "x", "action_names": names})) as url, remote(url) as env, refused:
+        env.reset(seed=0)
+
+
+def test_a_verdict_that_is_no_flag_is_a_failure_of_the_server() -> None:
+    start, answer = seen({"text": "x"}), seen({"text": "y"}, 1, True, metadata={"success": "no"})
+    with scripted(start, answer) as url, remote(url) as env:
+        env.reset(seed=0)
+        with pytest.raises(EnvironmentFailure, match=r"info\['success'\] must be a bool or a finite number, not 'no'"):
+            env.step("anything")
+
+
 def test_another_maker_s_observation_is_shown_as_text() -> None:
     board = {"board": [[1, 2], [3, 4]], "turn": "white", "metadata": {"elo": 5, "note": "x"}}
     with scripted(seen(board), seen(board, 1, True, metadata={"won": True})) as url, remote(url, success_key="won") as env:

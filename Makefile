@@ -65,5 +65,5 @@ $(VENV)/.train: $(VENV)/.torch pyproject.toml
 $(VENV)/.dev: $(VENV)/.train pyproject.toml
 	@echo "setup: installing what the tests need"
 	@$(PIP) install --constraint constraints-cpu.txt --editable '.[train,dev]'
-	@$(PIP) install --no-deps 'trl==1.16.0' # its folder of chat templates is a test corpus; it is never imported
+	@$(PIP) install --no-deps 'trl==1.16.0' # its chat templates are a test corpus, its losses a reference; it is read, never imported
 	@touch $@

@@ -242,7 +242,6 @@ CORRIDOR = "tests.support.corridor:Corridor"
 
 
 def test_at_a_terminal_arrows_play_and_q_leaves() -> None:
-    pytest.importorskip("readchar")
     terminal = Terminal("play", CORRIDOR, "--keys", "--seed", "1")
     terminal.wait_for("> Right", press=b"\x1b[C")
     terminal.wait_for("the player left", press=b"q")

@@ -16,8 +16,6 @@ from ragen.environments.checker import check_environment
 from ragen.errors import ConfigError
 from tests.support.fresh_process import first_prompt, first_prompt_elsewhere
 
-pytest.importorskip("minigrid")
-
 NAME = "ragen.environments.adapters.minigrid_env:MiniGridEnv"
 GO_TO = "BabyAI-GoToLocal-v0"
 SYMBOLS_OF_MINIGRID = {"A": "B", "B": "X", "K": "K", "D": "D", "L": "L"}  # its letters for ball, box, key, doors -> ours

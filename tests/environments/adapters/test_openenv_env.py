@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from websockets.sync.server import ServerConnection
+from websockets.sync.server import serve as listen
 
 from ragen.environments import registry
 from ragen.environments.adapters.openenv_env import OpenEnvConfig, OpenEnvEnv
@@ -18,10 +20,6 @@ from ragen.environments.adapters.openenv_wire import MAX_MESSAGE_BYTES, encode
 from ragen.environments.checker import check_environment
 from ragen.errors import ConfigError, EnvironmentFailure
 from tests.support.corridor import num_open
-
-pytest.importorskip("websockets")
-from websockets.sync.server import ServerConnection
-from websockets.sync.server import serve as listen
 
 NAME = "ragen.environments.adapters.openenv_env:OpenEnvEnv"
 

@@ -13,16 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import connect
 
 from ragen.environments import registry
 from ragen.environments.adapters.openenv_server import Session, main, serve
 from ragen.environments.adapters.openenv_wire import MAX_MESSAGE_BYTES, encode
 from ragen.errors import ConfigError
 from tests.support.corridor import num_open
-
-pytest.importorskip("websockets")
-from websockets.exceptions import ConnectionClosed, InvalidStatus
-from websockets.sync.client import connect
 
 ROOT = Path(__file__).parents[3]
 

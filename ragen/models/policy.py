@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from ragen.errors import ConfigError, ModelError, boundary
-from ragen.models.aliases import resolve
+from ragen.models.aliases import ADAPTER_WEIGHTS, WEIGHTS, check_weights, resolve
 from ragen.models.attention import IMPLEMENTATION, KVView, PackedView
 from ragen.models.config import ModelConfig
+from ragen.models.quick_modules import quicken
 from ragen.models.quiet import quiet
 from ragen.models.tokenizer import load_tokenizer
 
@@ -206,10 +207,13 @@ def load_policy(model: ModelConfig, *, checkpoint: Path | None = None, seed: int
     if checkpoint is not None and has_adapters != (model.tuning == "lora"):
         held = "LoRA adapters" if has_adapters else "full weights"
         raise ModelError(f"{checkpoint} holds {held}, which model.tuning={model.tuning} cannot go on from")
+    if checkpoint is not None:
+        check_weights(checkpoint, ADAPTER_WEIGHTS if has_adapters else WEIGHTS)
     weights = start if checkpoint is None or has_adapters else checkpoint
     tokenizer = load_tokenizer(weights)
     base = _load(weights, model).requires_grad_(model.tuning == "full")
     wrapped = base if model.tuning == "full" else _with_adapters(base, model, checkpoint, seed)
+    quicken(wrapped)
     policy = Policy(wrapped, tokenizer, name=model.name)
     policy.check_forward()
     if with_reference and not policy.uses_adapters:
@@ -224,6 +228,8 @@ def _load(weights: Path, model: ModelConfig) -> PreTrainedModel:
             dtype=choose_dtype(model),
             attn_implementation=IMPLEMENTATION,
             local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=True,
             ignore_mismatched_sizes=True,  # they come back in the report
             output_loading_info=True,
         )

@@ -1,35 +1,88 @@
 """What the policy and its start say about packs of sampled tokens: log-probs, entropies, and how far they are apart.
 
-Axes: M trained tokens of one pack, C at most LOSS_CHUNK of them, D width of the hidden states, V vocabulary.
+Axes: M trained tokens of one pack, C those of one chunk, D width of the hidden states, V vocabulary.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ragen.algorithms.kl import kl_divergence
-from ragen.algorithms.losses import entropy
 from ragen.models.policy import Policy
 from ragen.training.packing import Pack
 
-LOSS_CHUNK = 512  # trained tokens whose scores over the vocabulary exist at the same time
+CHUNK_SCORES = {"cpu": 2**22, "cuda": 2**26}  # scores over the vocabulary that exist at the same time, by device
 
 
 def score(policy: Policy, part: Pack, temperature: float) -> tuple[Tensor, Tensor]:
     """Log-prob of every trained token and entropy of its distribution, both [M] in float32.
 
-    Only the positions that predict a trained token go through the output layer, LOSS_CHUNK at a time.
+    Only the positions that predict a trained token go through the output layer, a chunk at a time.
     """
-    hidden_MD = predictors(policy, part)
-    logprobs, entropies = [], []
-    for hidden_CD, target_C in zip(hidden_MD.split(LOSS_CHUNK), part.target_M.split(LOSS_CHUNK), strict=True):
-        log_softmax_CV = (policy.logits(hidden_CD) / temperature).log_softmax(-1)
-        logprobs.append(log_softmax_CV.gather(1, target_C[:, None])[:, 0])
-        entropies.append(entropy(log_softmax_CV))
-    return torch.cat(logprobs), torch.cat(entropies)
+    logprob_M, entropy_M = _Scored.apply(predictors(policy, part), part.target_M, policy, temperature)  # type: ignore[no-untyped-call]
+    return logprob_M, entropy_M
+
+
+class _Scored(torch.autograd.Function):
+    """Hidden states and targets in, log-probs and entropies out. No scores are kept: the backward pass computes them again.
+
+    With z the scores over temperature, p their softmax and H its entropy: d logprob / dz = onehot(target) - p and
+    dH / dz = -p (log p + H).
+    """
+
+    @staticmethod
+    def forward(ctx: Any, hidden_MD: Tensor, target_M: Tensor, policy: Policy, temperature: float) -> tuple[Tensor, Tensor]:
+        chosen, total = [], []
+        size = _chunk(policy)
+        for hidden_CD, target_C in zip(hidden_MD.split(size), target_M.split(size), strict=True):
+            scores_CV = _scores(policy, hidden_CD, temperature)
+            log_total_C1 = scores_CV.logsumexp(-1, keepdim=True)
+            chosen.append((scores_CV.gather(1, target_C[:, None]) - log_total_C1)[:, 0])
+            # H = log total - sum of p z, and p z is 0 where z is -inf
+            probs_CV = (scores_CV - log_total_C1).exp_()
+            total.append(log_total_C1[:, 0] - torch.linalg.vecdot(probs_CV, scores_CV.clamp_(min=torch.finfo().min)))
+        logprob_M, entropy_M = torch.cat(chosen), torch.cat(total)
+        ctx.save_for_backward(hidden_MD, target_M, entropy_M)
+        ctx.policy, ctx.temperature = policy, temperature
+        return logprob_M, entropy_M
+
+    @staticmethod
+    def backward(ctx: Any, grad_logprob_M: Tensor, grad_entropy_M: Tensor) -> tuple[Tensor, None, None, None]:
+        hidden_MD, target_M, entropy_M = ctx.saved_tensors
+        parts = (hidden_MD, target_M, entropy_M, grad_logprob_M, grad_entropy_M)
+        size = _chunk(ctx.policy)
+        grads = []
+        for hidden_CD, target_C, entropy_C, by_logprob_C, by_entropy_C in zip(*(x.split(size) for x in parts), strict=True):
+            leaf_CD = hidden_CD.detach().requires_grad_()
+            with torch.enable_grad():
+                scores_CV = _scores(ctx.policy, leaf_CD, ctx.temperature)
+            log_probs_CV = scores_CV.detach().log_softmax(-1)
+            grad_CV = log_probs_CV.exp()
+            if bool(by_entropy_C.any()):
+                slope_CV = log_probs_CV.clamp_(min=torch.finfo().min).add_(entropy_C[:, None])
+                slope_CV.mul_(-by_entropy_C[:, None]).sub_(by_logprob_C[:, None])
+                grad_CV.mul_(slope_CV)
+            else:
+                grad_CV.mul_(-by_logprob_C[:, None])
+            grad_CV.scatter_add_(1, target_C[:, None], by_logprob_C[:, None])
+            torch.autograd.backward(scores_CV, grad_CV)  # also into the output layer, where it is trained
+            assert leaf_CD.grad is not None
+            grads.append(leaf_CD.grad)
+        return torch.cat(grads), None, None, None
+
+
+def _scores(policy: Policy, hidden_CD: Tensor, temperature: float) -> Tensor:
+    scores_CV = policy.logits(hidden_CD)
+    return scores_CV if temperature == 1 else scores_CV / temperature
+
+
+def _chunk(policy: Policy) -> int:
+    """Tokens per chunk."""
+    return max(1, CHUNK_SCORES.get(policy.device.type, CHUNK_SCORES["cuda"]) // policy.num_ids)
 
 
 def predictors(policy: Policy, part: Pack) -> Tensor:
@@ -56,7 +109,7 @@ def kl_to_start(policy: Policy, packs: Iterable[Pack], temperature: float) -> fl
         own_MD = predictors(policy, part)
         with policy.reference() as reference:
             start_MD = predictors(reference, part)
-        for own_CD, start_CD in zip(own_MD.split(LOSS_CHUNK), start_MD.split(LOSS_CHUNK), strict=True):
+        for own_CD, start_CD in zip(own_MD.split(_chunk(policy)), start_MD.split(_chunk(policy)), strict=True):
             own_CV = (policy.logits(own_CD) / temperature).log_softmax(-1)
             with policy.reference() as reference:
                 start_CV = (reference.logits(start_CD) / temperature).log_softmax(-1)

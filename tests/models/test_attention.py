@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from ragen.models import packed_attention
 from ragen.models.attention import GroupLayout, PackedView, Ragged, attend
 from tests.support.architectures import ARCHITECTURES, architecture, load, plain_logits, plain_model
 
@@ -75,6 +76,23 @@ def test_packed_gradients_are_the_sums_of_those_of_separate_sequences(lengths: t
     total.backward()
     for ours, expected in zip(packed, apart, strict=True):
         torch.testing.assert_close(ours.grad, expected.grad, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("window", [None, 5])
+@pytest.mark.parametrize("lengths", [(40, 40), (37, 2, 18), ()])
+def test_queries_in_blocks_give_what_all_at_once_give(
+    lengths: tuple[int, ...], window: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks of 16 queries: only their scores exist at a time."""
+    prompt, outcomes = 35, []
+    for block_scores in (1, 2**30):
+        monkeypatch.setattr(packed_attention, "BLOCK_SCORES", block_scores)
+        qkv = [x.requires_grad_() for x in random_qkv(prompt + sum(lengths), 4)]
+        out = PackedView(prompt, lengths, device="cpu").attend(0, *qkv, SCALE, window)
+        (out * torch.linspace(-1, 1, out.numel()).view(out.shape)).sum().backward()
+        outcomes.append([out, *(x.grad for x in qkv)])
+    for blocks, whole in zip(*outcomes, strict=True):
+        torch.testing.assert_close(blocks, whole, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)

@@ -15,6 +15,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokeni
 
 from ragen.errors import ConfigError, ModelError, boundary
 from ragen.models.aliases import ADAPTER_WEIGHTS, WEIGHTS, check_weights, resolve
+from ragen.models.allocator import keep_freed_memory
 from ragen.models.attention import IMPLEMENTATION, KVView, PackedView
 from ragen.models.config import ModelConfig
 from ragen.models.quick_modules import quicken
@@ -202,6 +203,7 @@ def load_policy(model: ModelConfig, *, checkpoint: Path | None = None, seed: int
     the first values of new adapters. `with_reference` keeps the start weights too, which costs memory only in full fine-tuning.
     Raises ModelError if the model cannot be had or used.
     """
+    keep_freed_memory()
     start = resolve(model.name)
     has_adapters = checkpoint is not None and (checkpoint / ADAPTER_CONFIG).exists()
     if checkpoint is not None and has_adapters != (model.tuning == "lora"):

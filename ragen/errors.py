@@ -6,6 +6,8 @@ import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from ragen.redaction import redact
+
 
 class RagenError(Exception):
     """Base of every error that a person can act on. The command line prints it as one line and exits with `exit_code`."""
@@ -31,6 +33,14 @@ class EngineFailure(RagenError):
     """The engine could not answer a request. Ends one trajectory, never the step."""
 
 
+class PromptTooLong(EngineFailure):
+    """The prompt does not fit into the window of a server's model. Ends one trajectory, as its outcome."""
+
+
+class ServerError(RagenError):
+    """A server refuses what it is asked (key, model, parameters) or was never reached. Asking again would not help."""
+
+
 class TrainingError(RagenError):
     """The run cannot go on: too many failures, nothing to train on, non-finite for too long."""
 
@@ -41,6 +51,14 @@ class NothingToDo(RagenError):
     exit_code = 3
 
 
+class Stopped(RagenError):
+    """A run was asked to stop by a signal and did so, saved and closed. Its exit code is 128 + the number of the signal."""
+
+    def __init__(self, message: str, *, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
 class StorageError(RagenError):
     """A file of the run folder cannot be written or read."""
 
@@ -49,7 +67,8 @@ class StorageError(RagenError):
 def boundary(error: type[RagenError], where: str) -> Iterator[None]:
     """Turn any exception of the code inside, which is not ours, into `error`, naming `where` and keeping the cause.
 
-    `sys.exit` in outside code counts as one: it must not end the run as if that were a success.
+    `sys.exit` in outside code counts as one: it must not end the run as if that were a success. Keys and passwords in what it
+    says are blotted out.
     """
     try:
         yield
@@ -57,7 +76,7 @@ def boundary(error: type[RagenError], where: str) -> Iterator[None]:
         raise
     except (Exception, SystemExit) as cause:
         detail = " ".join(str(cause).split()) or "no message"
-        raise error(f"{where}: {type(cause).__name__}: {detail[:500]}") from cause
+        raise error(f"{where}: {type(cause).__name__}: {redact(detail)[:500]}") from cause
 
 
 def near_match(name: str, known: Iterable[str]) -> str:

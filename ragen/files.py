@@ -41,6 +41,22 @@ def sync_tree(folder: Path) -> None:
         sync(Path(parent))
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it that are missing, each of their names on the disk before anything is put inside."""
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        sync(folder.parent)
+
+
+def move(source: Path, target: Path) -> None:
+    """Give a file or folder another name on the same disk, both folders flushed. Missing parents of `target` are made."""
+    make_folder(target.parent)
+    os.rename(source, target)
+    sync(target.parent)
+    sync(source.parent)
+
+
 def aside(path: Path) -> Path:
     """Where `path` is written before it is whole: hidden, and in the same folder, since a rename must not cross file systems."""
     return path.with_name(f".{path.name}.tmp")
@@ -54,7 +70,7 @@ def file_written_aside(path: Path) -> Iterator[Path]:
     """
     temporary = aside(path)
     with storage("write", path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         try:
             yield temporary
             sync(temporary)
@@ -71,7 +87,8 @@ def folder_written_aside(path: Path) -> Iterator[Path]:
     temporary = aside(path)
     with storage("write", path):
         shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
+        make_folder(path.parent)
+        temporary.mkdir()
         try:
             yield temporary
             sync_tree(temporary)

@@ -150,7 +150,7 @@ KEYS: tuple[Metric, ...] = (
         reducer=Reducer.MEAN,
         what=(
             "share of all trajectories that ended for this reason (solved, failed, truncated, turn_limit, action_limit,"
-            " context_limit, parse_failure, environment_error, engine_error, timeout)"
+            " context_limit, parse_failure, refused, environment_error, engine_error, timeout)"
         ),
         healthy="`solved` grows, the limits shrink",
     ),
@@ -161,6 +161,12 @@ KEYS: tuple[Metric, ...] = (
             "share of trajectories lost to broken infrastructure (environment_error, engine_error, timeout), which are "
             "never scored; one that was played anew after that counts as another trajectory"
         ),
+        healthy="0",
+    ),
+    Metric(
+        key="rollout/lost_workers",
+        reducer=Reducer.SUM,
+        what="threads and processes of environments that hung or died in the step and were replaced; absent where all run inline",
         healthy="0",
     ),
     Metric(
@@ -572,10 +578,52 @@ KEYS: tuple[Metric, ...] = (
         healthy="above 0.95 after training",
     ),
     Metric(
+        key="eval/<tag>/turns",
+        reducer=Reducer.LAST,
+        what="mean replies in a held-out episode of the tag",
+        healthy="falls as the task is learned, where it can end early",
+    ),
+    Metric(
+        key="eval/<tag>/actions",
+        reducer=Reducer.LAST,
+        what="mean actions executed in a held-out episode of the tag",
+        healthy="falls as the task is learned, where it can end early",
+    ),
+    Metric(
+        key="eval/<tag>/sampled_tokens",
+        reducer=Reducer.LAST,
+        what="mean tokens sampled in a held-out episode of the tag",
+        healthy="follows `rollout/response_tokens`",
+    ),
+    Metric(
+        key="eval/<tag>/pass_at_<k>",
+        reducer=Reducer.LAST,
+        what="pass@k: the chance that any of k episodes from one held-out seed of the tag succeeds, mean over seeds",
+        healthy="rises with training; far above `eval/<tag>/success` it shows what is within reach of more training",
+    ),
+    Metric(
+        key="eval/<tag>/pass_all_<k>",
+        reducer=Reducer.LAST,
+        what="pass^k: the chance that all of k episodes from one held-out seed of the tag succeed, mean over seeds",
+        healthy="rises towards `eval/<tag>/success`: the policy solves a seed always or never",
+    ),
+    Metric(
         key="eval/<tag>/part/<name>",
         reducer=Reducer.LAST,
         what="mean of a reward function of your own over the tag's held-out episodes that it judged, weighted",
         healthy="rises where it is trained on",
+    ),
+    Metric(
+        key="eval/<suite>/<setting>/<tag>/<name>",
+        reducer=Reducer.LAST,
+        what="the metric of this name, such as `eval/<tag>/success`, for an environment of a suite under one of its settings",
+        healthy="follows the run's own tags where the tasks are alike; on others it shows what carries over",
+    ),
+    Metric(
+        key="eval/<suite>/<setting>/<tag>/part/<name>",
+        reducer=Reducer.LAST,
+        what="what `eval/<tag>/part/<name>` is, for an environment of a suite under one of its settings",
+        healthy="as above",
     ),
     # time and memory
     Metric(
@@ -613,6 +661,13 @@ KEYS: tuple[Metric, ...] = (
         reducer=Reducer.MAX,
         what="largest resident memory of the process so far",
         healthy="rises during the first steps, then flat",
+    ),
+    # trackers
+    Metric(
+        key="tracking/failures",
+        reducer=Reducer.SUM,
+        what="calls of optional trackers that failed since the step before; absent where none did",
+        healthy="absent",
     ),
 )
 """Every series that a run logs, in the order of docs/metrics.md. `<tag>`, `<reason>` and `<name>` stand for a name."""

@@ -9,26 +9,22 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol, TextIO
-
-import numpy as np
+from typing import TextIO
 
 from ragen.config.schema import Config
 from ragen.engines.base import Engine
-from ragen.environments import registry
-from ragen.environments.spaces import AnyText, normalise
-from ragen.errors import ConfigError, EngineFailure, EnvironmentFailure
+from ragen.environments.spaces import normalise
+from ragen.errors import ConfigError, EnvironmentFailure
+from ragen.evaluation.players import OraclePlayer, Player, PlayerLeft, RandomPlayer, Typist, as_reply
 from ragen.models.chat import ChatTemplate
 from ragen.records import Completion, EndReason, EpisodeKey, FinishReason, Group, Sampling, Split, Trajectory
 from ragen.rollout.agent import Limits, run_trajectory
 from ragen.rollout.collect import context_factory
 from ragen.rollout.env_handle import EnvHandle
-from ragen.rollout.environment_config import EnvironmentConfig
 from ragen.rollout.hosts import InlineHost
 from ragen.rollout.recorder import write_rollout
 from ragen.rollout.replies import ReplyFormat
@@ -39,7 +35,6 @@ Show = Callable[[str], None]
 ROOM = ("rollout.context.max_context_tokens=1000000", "rollout.sampling.max_new_tokens=10000")
 DIRECTIONS = {"up": ("\x1b[A", "w"), "down": ("\x1b[B", "s"), "left": ("\x1b[D", "a"), "right": ("\x1b[C", "d")}
 DIGITS = "1234567890"
-LEAVE_WORDS = frozenset({"quit", "exit"})
 LEAVE_KEYS = frozenset({"", "q", "\x04"})  # the end of a piped input, q, Ctrl-D
 
 
@@ -50,32 +45,6 @@ class Who(StrEnum):
     KEYS = "keys"  # a person who presses single keys
     ORACLE = "oracle"
     RANDOM = "random"
-
-
-class PlayerLeft(EngineFailure):
-    """The player has had enough. The trajectory ends unscored, as when an engine goes away."""
-
-
-class Player(Protocol):
-    """Answers a turn: actions joined by the separator, or a whole reply with its tags. Raises PlayerLeft."""
-
-    echoes: bool  # whether the answer still has to be shown
-
-    def answer(self) -> str: ...
-
-
-class Typist:
-    """A person who types lines: at a terminal, or piped in."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self.echoes = not stream.isatty()
-
-    def answer(self) -> str:
-        line = _asked() if self._stream.isatty() else self._stream.readline()
-        if not line or line.strip().casefold() in LEAVE_WORDS:
-            raise PlayerLeft("the player left")
-        return line.strip()
 
 
 class KeyPlayer:
@@ -109,54 +78,6 @@ class KeyPlayer:
         return readchar.readkey()
 
 
-class OraclePlayer:
-    """The oracle of the environment, which plays ahead on a twin: one of its own that begins and goes on like the real one."""
-
-    echoes = True
-
-    def __init__(self, key: EpisodeKey, config: EnvironmentConfig, separator: str) -> None:
-        """Raises ConfigError if the environment has no oracle."""
-        self._twin = registry.make(config.name, config.options)
-        weakref.finalize(self, self._twin.close)
-        self._twin.reset(seed=key.task_seed, options={"dynamics_seed": key.dynamics_seed})
-        if self._twin.oracle_action() is None:
-            raise ConfigError(f"--oracle: environment {config.name!r} has no oracle; play it yourself, or --random")
-        self._config = config
-        self._separator = separator
-        self._actions_left = config.max_actions
-
-    def answer(self) -> str:
-        actions: list[str] = []
-        ended = False
-        while not ended and len(actions) < min(self._config.max_actions_per_turn, self._actions_left):
-            action = self._twin.oracle_action()
-            if action is None:
-                break
-            _, _, terminated, truncated, _ = self._twin.step(action)
-            actions.append(action)
-            ended = terminated or truncated
-        if not actions:
-            raise PlayerLeft("the oracle knows no action from here")
-        self._actions_left -= len(actions)
-        return f" {self._separator} ".join(actions)
-
-
-class RandomPlayer:
-    """One action a turn, each as likely as the others; any text where any text is an action."""
-
-    echoes = True
-
-    def __init__(self, names: Callable[[], Sequence[str] | None], seed: int) -> None:
-        self._names = names
-        self._random = np.random.default_rng(seed)
-
-    def answer(self) -> str:
-        names = self._names()
-        if names is None:
-            return " ".join(AnyText(self._random).sample().split())
-        return names[int(self._random.integers(len(names)))]
-
-
 class PlayerEngine:
     """An engine whose replies are a player's. Shows of each prompt what is new, and encodes the answers; log-probs are 0."""
 
@@ -178,7 +99,10 @@ class PlayerEngine:
         answer = self._player.answer()
         if self._player.echoes:
             self._show(f"> {answer}")
-        encoded = self._template.encode_text(self._reply(answer))
+        form = self._format
+        opened = form.prefix or (form.opening and self._template.opens_with(form.opening))
+        reply = as_reply(form, answer, self._names())
+        encoded = self._template.encode_text(reply.removeprefix(form.opening) if opened else reply)
         ids = tuple(encoded[: sampling.max_new_tokens])
         self._num_seen = len(prompt_ids) + len(ids)
         finish = FinishReason.STOP if len(ids) == len(encoded) else FinishReason.LENGTH
@@ -189,16 +113,6 @@ class PlayerEngine:
 
     async def close(self) -> None:
         """Nothing is held."""
-
-    def _reply(self, answer: str) -> str:
-        """What a model would have sampled behind the prompt, which may hold the first tag already."""
-        form = self._format
-        tags = [f"<{mark}{name}>" for name in (form.think_tag, form.answer_tag) for mark in ("", "/")]
-        if not any(tag in answer for tag in tags):
-            actions = [part.strip() for part in answer.split(form.action_separator)] if form.tools else [answer]
-            answer = form.render("", actions, self._names())
-        opened = form.prefix or (form.opening and self._template.opens_with(form.opening))
-        return answer.removeprefix(form.opening) if opened else answer
 
 
 def play(config: Config, *, who: Who, seed: int, stream: TextIO, show: Show) -> Trajectory:
@@ -282,11 +196,3 @@ def _player(who: Who, handle: EnvHandle, separator: str, stream: TextIO, show: S
 
 def _never_replaced(key: EpisodeKey) -> EnvHandle:
     raise AssertionError(f"{key}: an episode that is played has no second attempt")
-
-
-def _asked() -> str:
-    """A line with the editing keys of the terminal; empty for Ctrl-D."""
-    try:
-        return input("> ") + "\n"
-    except EOFError:
-        return ""

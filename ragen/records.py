@@ -16,6 +16,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+UNKNOWN_ID = -1  # stands for a token that somebody else's tokenizer made: a server's, which counts tokens but does not name them
+
 IdsT = NDArray[np.int32]
 FloatT = NDArray[np.float32]
 MaskT = NDArray[np.bool_]
@@ -26,6 +28,7 @@ class FinishReason(StrEnum):
 
     STOP = "stop"  # a stop id or a stop text
     LENGTH = "length"  # max_new_tokens reached
+    REFUSAL = "refusal"  # a server's model, or a filter in front of it, would not answer
 
 
 class EndReason(StrEnum):
@@ -38,6 +41,7 @@ class EndReason(StrEnum):
     ACTION_LIMIT = "action_limit"
     CONTEXT_LIMIT = "context_limit"  # no room left in the context window for an observation and a reply
     PARSE_FAILURE = "parse_failure"  # too many replies in a row without one valid action
+    REFUSED = "refused"  # a server's model refused to reply; asked again it would refuse again
     ENVIRONMENT_ERROR = "environment_error"
     ENGINE_ERROR = "engine_error"
     TIMEOUT = "timeout"  # the environment did not answer within its deadline
@@ -116,13 +120,25 @@ class Sampling:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Counted:
+    """Tokens of one request, as the server that answered it counted them."""
+
+    num_prompt: int  # with whatever its chat template writes
+    num_sampled: int  # with thoughts that it keeps to itself
+
+
+@dataclass(frozen=True, kw_only=True)
 class Completion:
-    """One sampled reply, exactly as sampled: ids include the stop token, log-probs are of the distribution sampled from."""
+    """One sampled reply, exactly as sampled: ids include the stop token, log-probs are of the distribution sampled from.
+
+    Of a policy that writes text, the ids are those of a `TextChat` and the log-probs 0: for evaluation alone.
+    """
 
     ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     finish_reason: FinishReason
     policy_version: int
+    counted: Counted | None = None
 
     def __post_init__(self) -> None:
         assert len(self.ids) == len(self.logprobs), (len(self.ids), len(self.logprobs))
@@ -220,6 +236,14 @@ class Summary:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ChatMessage:
+    """One message of a chat as text."""
+
+    role: str  # system, user or assistant
+    content: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Segment:
     """One token sequence that the policy saw and wrote: a prompt, then in turn what it sampled and what it read next.
 
@@ -227,13 +251,19 @@ class Segment:
     way: by a context mode that forgets, or a chat template that rewrites earlier turns.
     """
 
-    ids: IdsT  # [T]
+    ids: IdsT  # [T]; UNKNOWN_ID throughout if the policy read and wrote text
     mask: MaskT  # [T], True exactly where the engine sampled the id
     logprobs: FloatT  # [T], engine log-probs; 0 where mask is False
+    prompt: tuple[ChatMessage, ...] = ()  # the chat that its first prompt renders; empty where the ids were not made of one
 
     def __post_init__(self) -> None:
         shapes = (self.ids.shape, self.mask.shape, self.logprobs.shape)
         assert self.ids.ndim == 1 and len(set(shapes)) == 1, shapes
+
+    @property
+    def has_ids(self) -> bool:
+        """False for an episode of a policy that wrote text: its tokens are counted, but nobody knows which they were."""
+        return UNKNOWN_ID not in self.ids
 
     @property
     def num_sampled(self) -> int:

@@ -14,49 +14,51 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
 from rich.console import Console
 from rich.text import Text
 
-from ragen.config.changes import changes
-from ragen.config.check import check
-from ragen.config.load import dump, load_file
+from ragen.config.check import check, check_trainable
+from ragen.config.load import dump
 from ragen.config.schema import Config
+from ragen.config.suites import load_suite
 from ragen.engines.torch_engine import TorchEngine
-from ragen.errors import ConfigError, NothingToDo, RagenError, StorageError
-from ragen.evaluation.evaluate import evaluate
-from ragen.evaluation.results import EvaluationResult, read_results, write_result
-from ragen.files import storage, write_text
+from ragen.errors import RagenError
+from ragen.evaluation.measurements import measurements
+from ragen.evaluation.results import EVALUATIONS, EvaluationResult
+from ragen.evaluation.validation import Validation
+from ragen.files import write_text
 from ragen.models.aliases import resolve
 from ragen.models.chat import ChatTemplate
 from ragen.models.policy import Policy, load_policy
 from ragen.records import Split
 from ragen.rollout.collect import context_factory
 from ragen.rollout.state_manager import EnvStateManager
-from ragen.training.checkpoint import Checkpoint, latest_checkpoint, load_checkpoint
+from ragen.run_folder import (
+    CONFIG_FILE,
+    LEARNING_CURVE,
+    LOG,
+    alone_in,
+    find_checkpoint,
+    is_logged,
+    result_at,
+    run_folder,
+)
+from ragen.training.checkpoint import CHECKPOINTS, Checkpoint, saved_steps
 from ragen.training.critic import Critic, load_critic
 from ragen.training.display import Display
 from ragen.training.learning_curve import draw_learning_curve
 from ragen.training.report import before_after_table, example_panels, next_commands
+from ragen.training.signals import Stop
+from ragen.training.superseded import set_aside_later
 from ragen.training.trackers import RunInfo, Trackers, read_metrics
-from ragen.training.trainer import CHECKPOINTS, Trainer, peak_memory_gib
+from ragen.training.trainer import Trainer, peak_memory_gib
 from ragen.training.update import Learner
-
-CONFIG_FILE, EVALUATIONS, LEARNING_CURVE, LOG, LOCK = "config.yaml", "eval", "learning_curve.png", "log.txt", ".lock"
-FIXED_KEYS = (
-    "seed",
-    "model.",
-    "rollout.group_size",
-    "environments.",
-    "algorithm.critic.kind",
-    "algorithm.critic.model",
-    "algorithm.critic.lora_rank",
-)  # what a run cannot change on its way
+from ragen.training.watchdog import Watchdog
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,36 +88,42 @@ class RunSummary:
         }
 
 
-def train(config: Config, *, resume: bool = False, console: Console | None = None) -> RunSummary:
-    """Train from the start, or from the newest whole checkpoint of the run folder with `resume`.
+def train(config: Config, *, resume: bool | str = False, console: Console | None = None) -> RunSummary:
+    """Train from the start, or go on from a checkpoint of the run folder: the newest whole one (`resume=True`) or a named one.
 
-    Everything that can be refused is refused before the model loads.
-    Raises the RagenErrors of the parts, and NothingToDo when a resumed run has no step left.
+    A name is a step ("40") or the folder of one of the run's own checkpoints; what lies beyond it is moved to `superseded/`.
+    Everything that can be refused is refused before the model loads. On the main thread Ctrl-C and SIGTERM end the run with
+    everything saved, as docs/resume.md says. Raises the RagenErrors of the parts, Stopped after such a signal, StopNow (a
+    KeyboardInterrupt) after a second one, and NothingToDo when a resumed run has no step left.
     """
     check(config)
-    display = Display(console)
-    with _warnings_on(display):
-        return _train(config, resume, display)
+    check_trainable(config)
+    display = Display(console, max_log_bytes=config.trainer.keep_log_mib * 2**20)
+    with _warnings_on(display), Stop(config.trainer.on_signal) as stop:
+        return _train(config, resume, display, stop)
 
 
-def _train(config: Config, resume: bool, display: Display) -> RunSummary:
+def _train(config: Config, resume: bool | str, display: Display, stop: Stop) -> RunSummary:
     started = time.monotonic()
     trackers = Trackers(config.tracking, warn=display.message)
-    folder = _run_folder(config, resume, display)
-    with _alone_in(folder):
-        checkpoint = _find_checkpoint(folder, config, display) if resume else None  # refused: nothing is touched
+    folder = run_folder(config, resume=bool(resume), say=display.message)
+    with alone_in(folder):
+        # What is refused here has touched nothing.
+        checkpoint = find_checkpoint(folder, config, resume, say=display.message) if resume else None
         display.open_log(folder / LOG)
         try:
             write_text(folder / CONFIG_FILE, dump(replace(config, name=folder.name)))  # so that the folder resumes as itself
-            steps = _run(config, folder, checkpoint, trackers, display)
-            after = _result_at(folder, steps)
+            with Watchdog(config.trainer.stall_timeout_s, folder / LOG, advice=f"ragen train {folder} --resume") as watchdog:
+                display.on_life = watchdog.alive
+                steps = _run(config, folder, checkpoint, trackers, display, stop)
+            after = result_at(folder, steps)
             assert after is not None, "the last step is always evaluated"
             summary = RunSummary(
                 folder=folder,
                 steps=steps,
                 seconds=time.monotonic() - started,
                 peak_memory_gib=peak_memory_gib(),
-                before=_result_at(folder, 0),
+                before=result_at(folder, 0),
                 after=after,
             )
             _report(summary, config, display)
@@ -123,29 +131,37 @@ def _train(config: Config, resume: bool, display: Display) -> RunSummary:
         except RagenError as error:
             display.log(Text(f"error: {error}"))
             raise
+        except KeyboardInterrupt as stopped:
+            display.log(Text("stopped at once"))
+            if saved_steps(folder / CHECKPOINTS):
+                stopped.add_note(f"ragen train {folder} --resume goes on from the last checkpoint")
+            raise
         finally:
             display.close_log()
 
 
-def _run(config: Config, folder: Path, checkpoint: Checkpoint | None, trackers: Trackers, display: Display) -> int:
+def _run(config: Config, folder: Path, checkpoint: Checkpoint | None, trackers: Trackers, display: Display, stop: Stop) -> int:
     """Train to the last step, with everything closed in every exit; returns the number of steps done."""
-    trainer, measure = _assemble(config, folder, checkpoint, trackers, display)
-    resumed_step = checkpoint.step if checkpoint else None
-    trackers.start(RunInfo(folder=folder, name=folder.name, config=asdict(config), resumed_step=resumed_step))
-    try:
-        if checkpoint is None:
-            if config.evaluation.before_training:
-                trackers.log(measure(0), 0)
-        elif not _is_logged(folder, checkpoint.step):  # the run was stopped between saving this step and logging it
-            trainer.finish_step(checkpoint.step, checkpoint.state["metrics"])
+    trainer, measure = assemble(config, folder, checkpoint, trackers, display, stop)
+    with ExitStack() as closing:  # each of them whatever happens to the others, from the last to the first
+        closing.callback(lambda: asyncio.run(trainer.engine.close()))
+        closing.callback(trainer.environments.close)
+        if checkpoint is not None and (kept := set_aside_later(folder, checkpoint.step)) is not None:
+            display.message(f"what came after step {checkpoint.step} is played again; it is kept in {kept}")
+        closing.callback(trackers.finish)
+        resumed_step = checkpoint.step if checkpoint else None
+        trackers.start(RunInfo(folder=folder, name=folder.name, config=asdict(config), resumed_step=resumed_step))
+        is_unmeasured = trainer.num_done == 0 and config.evaluation.before_training
+        if checkpoint is not None and not is_logged(folder, checkpoint.step):
+            if trainer.num_done or is_unmeasured:  # the run was stopped between saving this step and logging it
+                trainer.unlogged = checkpoint.state["metrics"]
+        elif checkpoint is None and is_unmeasured:
+            trainer.unlogged = {}
         checkpoint = None  # its optimiser state has been copied; twice the size of the trained weights
-        trainer.run()
-        if _result_at(folder, trainer.num_done) is None:  # the last step was not the last when the run began
+        with stop.may_wait():
+            trainer.run()
+        if result_at(folder, trainer.num_done) is None:  # the last step was not the last when the run began
             measure(trainer.num_done)
-    finally:
-        trackers.finish()
-        trainer.environments.close()
-        asyncio.run(trainer.engine.close())
     return trainer.num_done
 
 
@@ -162,73 +178,16 @@ def _warnings_on(display: Display) -> Iterator[None]:
         logger.removeHandler(handler)
 
 
-def _run_folder(config: Config, resume: bool, display: Display) -> Path:
-    """The folder of the run: the one to go on in, or a new one. A new run never writes into an earlier run's folder."""
-    folder = Path(config.output_dir) / config.name
-    if resume:
-        if not folder.is_dir():
-            raise StorageError(f"{folder}: no whole checkpoint to resume from; train without --resume")
-        return folder
-    number = 2
-    while _is_taken(folder):
-        folder = Path(config.output_dir) / f"{config.name}-{number}"
-        number += 1
-    if folder.name != config.name:
-        display.message(f"{config.output_dir}/{config.name} holds an earlier run; this one goes to {folder}")
-    with storage("create", folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-@contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Keep a second process out of the run folder. The lock ends with the process, however that ends."""
-    lock = FileLock(folder / LOCK)
-    with storage("lock", folder):
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            raise StorageError(f"{folder}: another process is training in it; wait for it, or give this run name=...") from None
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def _find_checkpoint(folder: Path, config: Config, display: Display) -> Checkpoint:
-    """The newest whole checkpoint, if the run can go on from it as configured and has something left to do."""
-    latest = latest_checkpoint(folder / CHECKPOINTS)
-    if latest is None:
-        raise StorageError(f"{folder}: no whole checkpoint to resume from; train without --resume")
-    read_metrics(folder)  # refuses a damaged file before anything is changed
-    for change in changes(load_file(folder / CONFIG_FILE), config):
-        if change.key.startswith(FIXED_KEYS):
-            raise ConfigError(f"{change}: cannot change when a run is resumed; start a new one with name=...")
-        display.message(f"changed since the run began: {change}")
-    checkpoint = load_checkpoint(latest)
-    done = checkpoint.step
-    is_measured = _is_logged(folder, done) and _result_at(folder, done) is not None
-    if done >= config.trainer.steps and is_measured and (folder / LEARNING_CURVE).exists():
-        raise NothingToDo(f"{folder}: all {done} steps are done; trainer.steps=N with a larger N goes on")
-    display.message(f"resuming {folder} from {latest.name}")
-    return checkpoint
-
-
-def _is_taken(folder: Path) -> bool:
-    """Whether something lies there that must not be written into. A run that failed before it began left nothing of worth."""
-    if not folder.is_dir():
-        return folder.exists()
-    return any(path.name not in (CONFIG_FILE, LOG, LOCK) for path in folder.iterdir())
-
-
-def _is_logged(folder: Path, step: int) -> bool:
-    return any(row["step"] == step for row in read_metrics(folder))
-
-
-def _assemble(
-    config: Config, folder: Path, checkpoint: Checkpoint | None, trackers: Trackers, display: Display
+def assemble(
+    config: Config,
+    folder: Path,
+    checkpoint: Checkpoint | None,
+    trackers: Trackers,
+    display: Display,
+    stop: Stop | None = None,
 ) -> tuple[Trainer, Callable[[int], Mapping[str, float]]]:
     """Load the model and make every part of the run around it; also returns how the policy is measured after a step."""
+    stop = stop or Stop()
     resolve(config.model.name, display.download)
     display.end_download()
     with_reference = config.algorithm.kl.coef > 0 or config.trainer.kl_groups > 0
@@ -236,35 +195,22 @@ def _assemble(
     policy = load_policy(config.model, checkpoint=weights, seed=config.seed, with_reference=with_reference)
     policy.check_window(config.rollout.context.max_context_tokens)
     template = ChatTemplate.configured(policy.tokenizer, config.model)
-    engine = TorchEngine(policy, config.engine)
+    engine = TorchEngine(policy, config.engine, on_step=lambda: display.on_life())
     display.message(_describe(policy, config, template))
 
-    def measure(done: int) -> Mapping[str, float]:
-        """Evaluate on held-out seeds, keep the result in the run folder, return its metrics."""
-        engine.reset()
-        episodes = config.evaluation.num_episodes * len(config.environments)
-        with display.rollout_progress(episodes, "evaluation") as show:
-            result = asyncio.run(
-                evaluate(
-                    engine,
-                    template,
-                    config.environments,
-                    config.evaluation,
-                    config.rollout,
-                    model=config.model.name,
-                    step=done,
-                    rewards=config.rewards,
-                    on_progress=show,
-                )
-            )
-        write_result(folder / EVALUATIONS, result)
-        interval = result.success
-        display.message(
-            f"held-out success after {done} steps: {interval.mean:.1%} [{interval.low:.1%}, {interval.high:.1%}], "
-            f"{result.num_episodes} episodes"
-        )
-        return {**result.metrics(), "time/eval_s": result.seconds}
-
+    measure = Validation(
+        measurements=measurements(config.environments, config.evaluation, [*map(load_suite, config.evaluation.suites)]),
+        engine=engine,
+        template=template,
+        rollout=config.rollout,
+        rewards=config.rewards,
+        model=config.model.name,
+        folder=folder / EVALUATIONS,
+        show_episodes=config.evaluation.show_episodes,
+        trackers=trackers,
+        display=display,
+        stop=stop,
+    )
     sampling = config.rollout.sampling
     learner = Learner(
         policy,
@@ -294,8 +240,10 @@ def _assemble(
         environments=environments,
         make_context=context_factory(template, config.rollout),
         evaluate=measure,
+        evaluate_every=config.evaluation.every,
         trackers=trackers,
         display=display,
+        stop=stop,
     )
     if checkpoint is not None:
         trainer.restore(checkpoint)
@@ -332,10 +280,6 @@ def _describe(policy: Policy, config: Config, template: ChatTemplate) -> str:
         f"{config.trainer.steps} steps of {groups} groups x {config.rollout.group_size} trajectories, "
         f"{config.algorithm.advantage.estimator}, seed {config.seed}\n{template.report()}"
     )
-
-
-def _result_at(folder: Path, step: int) -> EvaluationResult | None:
-    return next((result for result in read_results(folder / EVALUATIONS) if result.step == step), None)
 
 
 def _report(summary: RunSummary, config: Config, display: Display) -> None:

@@ -19,10 +19,10 @@ import numpy as np
 from ragen.config.schema import Config
 from ragen.engines.base import Engine
 from ragen.errors import ConfigError, EnvironmentFailure
+from ragen.evaluation.players import OraclePlayer, Player, RandomPlayer
 from ragen.models.spelling import speller
 from ragen.models.template_findings import Finding
 from ragen.models.traced_template import Origin, Source, TracedTemplate, Written
-from ragen.play import OraclePlayer, Player, RandomPlayer
 from ragen.records import Completion, EndReason, EpisodeKey, FinishReason, Sample, Sampling, Split, Summary, Trajectory, Turn
 from ragen.rollout.agent import Limits, run_trajectory
 from ragen.rollout.collect import context_factory

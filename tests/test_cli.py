@@ -355,11 +355,11 @@ def test_a_model_is_evaluated_and_the_result_is_kept(run: Run, tmp_path: Path, m
     assert set(result["success"]) == {"mean", "low", "high"}
     assert result["settings"]["temperature"] == 0
     assert result["settings"]["environments"]["bandit"]["options"] == {"names": "test"}
-    assert json.loads((tmp_path / "runs/tiny/eval/step-000000-eval.json").read_text()) == result
+    assert json.loads((tmp_path / "runs/tiny/eval/step-000000-greedy.json").read_text()) == result
     code, out, _ = run("eval", "tiny", *few)
     assert code == 0
     assert "success" in out
-    assert "runs/tiny/eval/step-000000-eval-2.json" in out
+    assert "runs/tiny/eval/step-000000-eval.json" in out
 
 
 def test_eval_without_an_environment_is_refused_before_a_model_is_looked_for(run: Run) -> None:

@@ -20,12 +20,16 @@ from ragen.config.evaluation import load_for_evaluation
 from ragen.config.load import groups, load, recipes
 from ragen.config.overrides import parse
 from ragen.config.schema import Config, type_of
+from ragen.config.suites import load_suite, suites
 from ragen.credit.config import READS
 from ragen.environments import registry
 from ragen.environments.text_env import StepAnswer, TextEnv
 from ragen.errors import ConfigError
+from ragen.evaluation.export import KEEPS
+from ragen.evaluation.kinds import Kind, kind_of
 from ragen.metrics import find
 from ragen.models.aliases import ALIASES
+from ragen.rollout.recorder import SCHEMA
 from ragen.training.display import Display
 from tests.support.pages import FENCE, ROOT, blocks
 
@@ -126,6 +130,11 @@ def test_there_are_commands_to_check() -> None:
         "bench",
         "tokens",
         "check-algorithm",
+        "compare",
+        "replay",
+        "faults",
+        "suites",
+        "export",
     }
 
 
@@ -141,7 +150,11 @@ def test_every_command_line_is_one_that_the_program_takes(page: str, words: list
             chosen = (f"env={given['env']}",) if "env" in given else ()
             check_settings(given["recipe"], (*chosen, *given.get("overrides", ())))
         case "eval":
-            assert given["target"] in ALIASES or given["target"].startswith("runs/")
+            is_model = kind_of(given["target"])[0] is Kind.MODEL
+            assert not is_model or given["target"] in ALIASES or given["target"].startswith("runs/")
+            if "suite" in given:
+                assert given["suite"] in suites() or given["suite"] == "my_suite.yaml"
+                return
             names, options = given.get("env") or ["bandit"], given.get("option") or []
             load_for_evaluation("tiny", None, names=names, options=options, overrides=given.get("overrides", ()))
         case "envs" | "play":
@@ -153,6 +166,14 @@ def test_every_command_line_is_one_that_the_program_takes(page: str, words: list
         case "bench":
             for name in given.get("names", ()):
                 named(name)
+        case "suites":
+            assert given.get("name", "quick") in suites()
+        case "export":
+            assert given["source"].startswith("runs/")
+            assert given["to"] in ("parquet", "chat", "datasets", "sft")
+            assert given.get("keep", "all") in KEEPS
+        case "compare":
+            assert all("runs/" in source for source in given["sources"])
         case "check-algorithm":
             assert given["name"] in READS or ":" in given["name"]
         case "models":
@@ -194,6 +215,24 @@ def test_the_yaml_file_of_one_s_own_loads(tmp_path: Path) -> None:
     assert sorted(config.environments) == ["bandit", "phoenix"]
     assert config.environments["phoenix"].options == {"names": "phoenix_dragon"}
     assert config.trainer.steps == 20
+
+
+def test_the_suite_of_one_s_own_loads_and_its_run_too(tmp_path: Path) -> None:
+    """The two blocks of docs/suites.md."""
+    suite, training = blocks(ROOT / "docs" / "suites.md", "yaml")
+    path = tmp_path / "my_suite.yaml"
+    path.write_text(suite, encoding="utf-8")
+    loaded = load_suite(str(path))
+    assert loaded.environments["sokoban"].options["num_boxes"] == 2
+    assert [each.mode for each in loaded.settings] == ["greedy", "sampled"]
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(f"defaults: [bandit, _self_]\n{training}", encoding="utf-8")
+    assert load(str(recipe)).evaluation.suites == ["quick"]
+
+
+def test_every_shipped_suite_and_every_column_of_an_export_is_on_its_page() -> None:
+    assert set(suites()) <= set(spans(ROOT / "docs" / "suites.md"))
+    assert set(SCHEMA.names) <= set(spans(ROOT / "docs" / "export.md"))
 
 
 def test_the_refusal_that_is_quoted_is_the_one_that_comes() -> None:

@@ -20,6 +20,7 @@ PACKAGE = ROOT / "ragen"
 # A part imports only from those before it (and from itself). The order of ARCHITECTURE.md.
 ORDER = (
     "records",
+    "redaction",
     "errors",
     "files",
     "metrics",
@@ -36,10 +37,15 @@ ORDER = (
     "evaluation",
     "viewer",
     "config",
+    "run_folder",
     "run",
+    "replay_rows",
+    "replay",
+    "faults",
     "play",
     "tokens",
     "check_apart",
+    "benchmark",
     "cli",
     "__main__",
 )

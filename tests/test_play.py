@@ -161,7 +161,7 @@ def test_the_oracle_sees_the_same_chance_as_the_episode() -> None:
 
 
 def test_an_environment_without_oracle_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"--oracle: environment '.*:Lost' has no oracle"):
+    with pytest.raises(ConfigError, match=r"environment '.*:Lost' has no oracle"):
         played("", who=Who.ORACLE, name="tests.support.faulty:Lost")
 
 

@@ -5,10 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import signal
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,48 +19,28 @@ from ragen.cli import main
 from ragen.config.load import load
 from ragen.errors import ConfigError, EnvironmentFailure, ModelError, NothingToDo, StorageError, TrainingError
 from ragen.metrics import find
-from ragen.models.policy import Policy
 from ragen.records import EndReason
-from ragen.rollout.context_manager import ContextManager
 from ragen.training.trainer import Trainer
 from ragen.training.update import Learner
 from tests.support.corridor import num_open
 from tests.support.models import tiny_llama
 from tests.support.runs import (
+    ARPO,
+    LORA,
+    assert_same_run,
     corridor_config,
+    interrupt,
     metrics_of,
+    on_call,
     rollouts_of,
     run,
-    same_rollouts,
     small_config,
     weights_of,
 )
 
-ARPO = ("algorithm=arpo", "algorithm.entropy_coef=0.01")  # the raw return: every reply, also an unreadable one, moves the weights
-FOUR = ("trainer.steps=4", "trainer.eval_every=2", "optimizer.warmup_steps=6", *ARPO)
-LORA = ("model.tuning=lora", "model.lora_rank=4")
-
 
 def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir() if path.name != ".lock"}
-
-
-def on_call(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, number: int, act: Callable[[], None]) -> None:
-    """Do `act` before the call of `owner.name` with this number, counted from 1."""
-    honest = getattr(owner, name)
-    calls: list[None] = []
-
-    def counted(*args: Any, **kwargs: Any) -> Any:
-        calls.append(None)
-        if len(calls) == number:
-            act()
-        return honest(*args, **kwargs)
-
-    monkeypatch.setattr(owner, name, counted)
-
-
-def interrupt() -> None:
-    raise KeyboardInterrupt
 
 
 # -- what a run leaves -------------------------------------------------------------------------------------------------------
@@ -153,18 +129,6 @@ def test_the_summary_says_what_was_measured_before_and_after(tmp_path: Path) -> 
 # -- the same run again ------------------------------------------------------------------------------------------------------
 
 
-def assert_same_run(a: Path, b: Path, last: int) -> None:
-    """Weights, optimiser state, metrics, evaluations and trajectories: everything but seconds, bit for bit."""
-    assert weights_of(a, last) == weights_of(b, last)
-    assert metrics_of(a) == metrics_of(b)
-    first, second = rollouts_of(a), rollouts_of(b)
-    assert first.keys() == second.keys()
-    assert [name for name in first if not same_rollouts(first[name], second[name])] == []
-    for path in sorted((a / "eval").glob("*.json")):
-        one, other = (json.loads((folder / "eval" / path.name).read_text()) for folder in (a, b))
-        assert {**one, "seconds": 0} == {**other, "seconds": 0}
-
-
 def test_the_resolved_configuration_trains_the_same_run_again(tmp_path: Path) -> None:
     """Invariant I5: from the config.yaml of the folder, whatever the global generators hold."""
     summary, _ = run(corridor_config(tmp_path, *ARPO, "environments.bandit.options.slip=0.2"))
@@ -183,191 +147,6 @@ def test_members_of_a_group_differ_and_so_do_steps(tmp_path: Path) -> None:
     summary, _ = run(small_config(tmp_path, *ARPO))
     texts = [r.trajectory.turns[0].reply.text for rows in rollouts_of(summary.folder).values() for r in rows]
     assert len(set(texts)) == 24
-
-
-# -- stopped and resumed -----------------------------------------------------------------------------------------------------
-
-# Five evaluation episodes of two turns come first, then twelve trajectories of two turns a step: reply 71 is in the middle of
-# step 3. Two optimiser steps a step: the sixth is the second of step 3, so the weights in memory are half-way.
-STOPS = {
-    "in the rollout of step 3": (ContextManager, "reply", 71),
-    "in the update of step 3": (torch.optim.AdamW, "step", 6),
-    "while step 3 is saved": (Policy, "save", 3),
-    "after step 2 was saved, before it was evaluated": (module, "evaluate", 2),
-    "after step 3 was saved, before it was logged": (Trainer, "finish_step", 3),
-    "after the last step was saved, before it was logged": (Trainer, "finish_step", 4),
-    "before the page that closes the run": (module, "_report", 1),
-}
-
-
-@pytest.fixture(scope="module")
-def unbroken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The run that nobody stops: four steps on the corridor, trained in full and by adapters."""
-    root = tmp_path_factory.mktemp("unbroken")
-    return {
-        tuning: run(corridor_config(root, *FOUR, f"name={tuning}", *extra))[0].folder
-        for tuning, extra in (("full", ()), ("lora", LORA))
-    }
-
-
-@pytest.mark.parametrize("stop", STOPS)
-@pytest.mark.parametrize("tuning", ["full", "lora"])
-def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(
-    tmp_path: Path, unbroken: dict[str, Path], monkeypatch: pytest.MonkeyPatch, stop: str, tuning: str
-) -> None:
-    """Bug-log rows 77, 78 and 82, wherever the stop comes; no environment is left open (row 107)."""
-    config = corridor_config(tmp_path, *FOUR, f"name={tuning}", *(LORA if tuning == "lora" else ()))
-    with monkeypatch.context() as patch:
-        on_call(patch, *STOPS[stop], interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            run(config)
-    assert num_open() == 0
-    run(config, resume=True)
-    assert num_open() == 0
-    assert_same_run(unbroken[tuning], tmp_path / tuning, 4)
-    with pytest.raises(NothingToDo):
-        run(config, resume=True)
-
-
-LETTERS = "rewards.functions.letters=tests.support.grid:letters"  # what a random model earns unequally
-LEARNERS = {
-    "critic on an adapter, a KL price that adapts, and refill": (
-        *LORA,
-        "algorithm=starpo",
-        "algorithm.kl.target=0.01",
-        "algorithm.filter.drop_zero_spread=true",
-        "algorithm.filter.rule=min_p",
-        "algorithm.filter.value=0.5",
-        "algorithm.filter.refill_frac=1",
-        LETTERS,
-    ),
-    "critic on the trunk, warm-up, and the best groups": (
-        "algorithm=starpo_s",
-        "algorithm.critic.warmup_steps=2",
-        "algorithm.filter.value=0.7",
-        LETTERS,
-    ),
-    "a KL term that adapts, and a curriculum": (
-        "algorithm=gspo",
-        "algorithm.kl.coef=0.1",
-        "algorithm.kl.target=0.01",
-        "rollout.curriculum.rule=balance",
-        "+env@environments.other=bandit",
-        "environments.other.num_groups=2",
-        LETTERS,
-    ),
-}
-
-
-@pytest.mark.parametrize("learner", LEARNERS)
-def test_whatever_learns_beside_the_policy_goes_on_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, learner: str) -> None:
-    """Bug-log row 77: weight of the KL, critic with its optimiser, what the curriculum has seen; stopped in the third rollout."""
-    settings = ("trainer.steps=4", *LEARNERS[learner])
-    whole = run(corridor_config(tmp_path, *settings, "name=whole"))[0].folder
-    config = corridor_config(tmp_path, *settings, "name=stopped")
-    with monkeypatch.context() as patch:
-        on_call(patch, Trainer, "roll_out", 3, interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            run(config)
-    run(config, resume=True)
-    assert_same_run(whole, tmp_path / "stopped", 4)
-    rows = metrics_of(whole)[1:]
-    assert len({row.get("update/kl_coef", i) for i, row in enumerate(rows)}) == len(rows)  # it did move
-    assert all(row["rollout/group_return_std"] > 0 for row in rows)
-    if "refill" in learner:
-        assert any(row["filter/extra_groups"] > 0 for row in rows)
-    if "warm-up" in learner:
-        assert ["update/loss" in row for row in rows] == [False, False, True, True]
-        assert weights_of(whole, 4).keys() > {"critic/weights.safetensors", "critic/optimizer.safetensors"}
-
-
-def test_a_run_that_began_without_a_critic_does_not_go_on_with_one(tmp_path: Path) -> None:
-    run(small_config(tmp_path, "algorithm=grpo"))
-    with pytest.raises(StorageError, match="a run that began without one cannot be resumed with one"):
-        run(small_config(tmp_path, "algorithm=ppo", "trainer.steps=3"), resume=True)
-
-
-def test_stopping_and_resuming_over_and_over_changes_nothing(
-    tmp_path: Path, unbroken: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = corridor_config(tmp_path, *FOUR, "name=full")
-    for resume in (False, True, True):
-        with monkeypatch.context() as patch:
-            on_call(patch, Trainer, "roll_out", 2, interrupt)
-            with pytest.raises(KeyboardInterrupt):
-                run(config, resume=resume)
-    run(config, resume=True)
-    assert_same_run(unbroken["full"], tmp_path / "full", 4)
-
-
-def test_a_real_ctrl_c_in_the_rollout_closes_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The signal itself, which asyncio turns into a cancellation of the rollout."""
-    config = corridor_config(tmp_path, *FOUR)
-    with monkeypatch.context() as patch:
-        on_call(patch, ContextManager, "reply", 71, lambda: signal.raise_signal(signal.SIGINT))
-        with pytest.raises(KeyboardInterrupt):
-            run(config)
-    assert num_open() == 0
-    assert names(tmp_path / "run" / "checkpoints") == {"step-000001", "step-000002"}
-    run(config, resume=True)
-
-
-KILLED = """
-import os, sys
-from pathlib import Path
-from tests.support.runs import corridor_config, run
-from tests.test_run import FOUR, STOPS, on_call
-import pytest
-
-def kill():
-    os.kill(os.getpid(), 9)
-
-folder, tuning, stop, model = sys.argv[1:]
-with pytest.MonkeyPatch.context() as patch:
-    on_call(patch, *STOPS[stop], kill)
-    run(corridor_config(Path(folder), *FOUR, f"name={tuning}", model=model))
-"""
-
-
-@pytest.mark.parametrize("stop", ["while step 3 is saved", "after step 3 was saved, before it was logged"])
-def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(tmp_path: Path, unbroken: dict[str, Path], stop: str) -> None:
-    """Bug-log rows 73 and 77, by kill -9: no exit of any with or finally block is taken."""
-    command = [sys.executable, "-c", KILLED, str(tmp_path), "full", stop, str(tiny_llama())]
-    killed = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[1], check=False)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    run(corridor_config(tmp_path, *FOUR, "name=full"), resume=True)
-    assert_same_run(unbroken["full"], tmp_path / "full", 4)
-
-
-def test_a_longer_run_goes_on_where_a_shorter_one_ended(tmp_path: Path, unbroken: dict[str, Path]) -> None:
-    """2 + 2 steps are 4; the evaluation at step 2 is part of both."""
-    short, _ = run(corridor_config(tmp_path, *FOUR, "name=full", "trainer.steps=2"))
-    assert short.steps == 2
-    longer, seen = run(corridor_config(tmp_path, *FOUR, "name=full"), resume=True)
-    assert "changed since the run began: trainer.steps=4 (it was 2)" in seen
-    assert longer.before is not None
-    assert (longer.steps, longer.before.step, longer.after.step) == (4, 0, 4)
-    assert_same_run(unbroken["full"], tmp_path / "full", 4)
-
-
-def test_a_run_cut_short_on_resuming_is_measured_where_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three steps are saved, then only two are asked for: there is nothing to train, but the third was never evaluated."""
-    with monkeypatch.context() as patch:
-        on_call(patch, Trainer, "roll_out", 4, interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            run(small_config(tmp_path, "trainer.steps=5"))
-    summary, _ = run(small_config(tmp_path, "trainer.steps=2"), resume=True)
-    assert (summary.steps, summary.after.step) == (3, 3)
-    with pytest.raises(NothingToDo, match="all 3 steps are done"):
-        run(small_config(tmp_path, "trainer.steps=2"), resume=True)
-
-
-def test_old_checkpoints_make_room_but_the_last_one_is_always_saved(tmp_path: Path) -> None:
-    """Bug-log row 78: three steps, saved every second one; the third is saved because it is the last."""
-    run(small_config(tmp_path, "trainer.steps=3", "trainer.save_every=2"))
-    assert names(tmp_path / "run" / "checkpoints") == {"step-000002", "step-000003"}
-    run(small_config(tmp_path, "trainer.steps=4", "trainer.save_every=2"), resume=True)
-    assert names(tmp_path / "run" / "checkpoints") == {"step-000003", "step-000004"}
 
 
 # -- refused -----------------------------------------------------------------------------------------------------------------

@@ -54,6 +54,7 @@ def tokens(
         print everything as JSON, progress on stderr
     """
     from ragen.cli.token_page import print_page
+    from ragen.config.check import check_trainable
     from ragen.models.aliases import resolve
     from ragen.tokens import Author, trace_episode
     from ragen.training.display import Display
@@ -67,6 +68,7 @@ def tokens(
     if turns is not None and turns < 1:
         raise ConfigError(f"--turns={turns}: must be at least 1")
     config, tag = _load(recipe, overrides, env, model)
+    check_trainable(config)
     display = Display(console(stderr=True))
     resolve(config.model.name, display.download)
     display.end_download()

@@ -8,7 +8,7 @@ import textwrap
 from ragen.cli.output import Flag, Json, console, print_json
 
 
-def train(recipe: str, /, *overrides: str, resume: Flag = False, as_json: Json = False) -> None:
+def train(recipe: str, /, *overrides: str, resume: Flag = False, resume_from: str | None = None, as_json: Json = False) -> None:
     """Train a recipe: roll out, update, measure; the results lie in runs/NAME.
 
     Parameters
@@ -19,6 +19,8 @@ def train(recipe: str, /, *overrides: str, resume: Flag = False, as_json: Json =
         settings to change, such as trainer.steps=50 seed=3 algorithm=brpo
     resume
         go on from the last complete checkpoint of the run folder
+    resume_from
+        go on from this one of its checkpoints: a step or a folder; what came after it is kept in superseded/
     as_json
         print the summary as JSON, progress on stderr
     """
@@ -27,7 +29,7 @@ def train(recipe: str, /, *overrides: str, resume: Flag = False, as_json: Json =
     config = load(recipe, overrides)
     from ragen.run import train as run
 
-    summary = run(config, resume=resume, console=console(stderr=as_json))
+    summary = run(config, resume=resume_from or resume, console=console(stderr=as_json))
     if as_json:
         print_json(summary.to_json())
 

@@ -9,13 +9,18 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from ragen.config.schema import Config
-from ragen.errors import ConfigError
+from ragen.config.suites import load_suite
+from ragen.engines.server_config import ServerConfig
+from ragen.errors import ConfigError, near_match
+from ragen.evaluation.kinds import Kind, kind_of
 from ragen.models.config import ModelConfig
+from ragen.redaction import is_secret_setting, redact
 from ragen.rollout.curriculum import Curriculum
 
 
 def check(config: Config) -> None:
     """Raise ConfigError, one line naming key, value and what is allowed, for the first thing that is wrong. Loads nothing."""
+    _check_secrets(config)
     _check_finite(config)
     _check_run(config)
     for section in (
@@ -27,10 +32,12 @@ def check(config: Config) -> None:
         config.optimizer,
         config.trainer,
         config.evaluation,
+        config.server,
         config.tracking,
     ):
         section.check()
     _check_environments(config)
+    _check_suites(config)
     _check_group_size(config)
     _check_critic(config)
     _check_minibatches(config)
@@ -38,6 +45,19 @@ def check(config: Config) -> None:
     _check_room(config)
     _check_overlong(config)
     _check_tuning(config.model)
+    _check_keep_best(config)
+
+
+def check_trainable(config: Config) -> None:
+    """Raise ConfigError for settings that only an evaluation can follow, since they are of policies without token ids."""
+    kind, _ = kind_of(config.model.name)
+    if kind is not Kind.MODEL:
+        raise ConfigError(
+            f"model.name={config.model.name}: has no token ids to train on or to look at; it is for ragen eval alone"
+        )
+    for key, value in leaves(config.server):
+        if value != getattr(ServerConfig(), key, None):
+            raise ConfigError(f"server.{key}: has no effect here; only ragen eval openai:MODEL and anthropic:MODEL ask a server")
 
 
 def _check_finite(config: Config) -> None:
@@ -45,6 +65,16 @@ def _check_finite(config: Config) -> None:
     for key, value in leaves(config):
         if isinstance(value, float) and not math.isfinite(value):
             raise ConfigError(f"{key}={value}: must be a finite number")
+
+
+def _check_secrets(config: Config) -> None:
+    """Settings are written into the run folder and sent to trackers. The first check: what is refused later shows its value."""
+    for key, value in leaves(config):
+        if isinstance(value, str) and value and (is_secret_setting(key.rpartition(".")[2]) or redact(value) != value):
+            raise ConfigError(
+                f"{key}: holds a key or password, and settings are written into the run folder and sent to trackers; "
+                "put it into an environment variable that the part reads itself"
+            )
 
 
 def _check_run(config: Config) -> None:
@@ -68,6 +98,17 @@ def _check_environments(config: Config) -> None:
                 f"environments.{tag}.max_actions_per_turn={environment.max_actions_per_turn}: must be at most "
                 f"environments.{tag}.max_actions={environment.max_actions}, the budget of the whole trajectory"
             )
+
+
+def _check_suites(config: Config) -> None:
+    named: dict[str, str] = {}
+    for target in config.evaluation.suites:
+        try:
+            suite = load_suite(target)
+        except ConfigError as error:
+            raise ConfigError(f"evaluation.suites: {error}") from None
+        if (other := named.setdefault(suite.name, target)) != target:
+            raise ConfigError(f"evaluation.suites: {other} and {target} would both be called {suite.name!r} in files and metrics")
 
 
 def _check_group_size(config: Config) -> None:
@@ -162,6 +203,21 @@ def _check_tuning(model: ModelConfig) -> None:
         value = getattr(model, key)
         if value != getattr(default, key):
             raise ConfigError(f"model.{key}={value}: has no effect with model.tuning=full; set model.tuning=lora or leave it out")
+
+
+def _check_keep_best(config: Config) -> None:
+    """What is never measured is never the best, and what is measured must have been saved."""
+    key, every, save_every = config.trainer.keep_best, config.evaluation.every, config.trainer.save_every
+    if key is None or not key.startswith("eval/"):
+        return
+    if every == 0 or every % save_every:
+        raise ConfigError(
+            f"trainer.keep_best={key}: needs evaluated steps that are saved; make evaluation.every={every} a multiple of "
+            f"trainer.save_every={save_every}, above 0"
+        )
+    tag, tags = key.split("/")[1], list(config.environments)
+    if not config.evaluation.suites and tag not in tags:  # what suites measure is known once they are read
+        raise ConfigError(f"trainer.keep_best={key}: {tag!r} must be one of {', '.join(tags)}{near_match(tag, tags)}")
 
 
 def _num_trajectories(config: Config) -> int:

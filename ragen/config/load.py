@@ -42,8 +42,8 @@ def recipe_text(recipe: str) -> str:
 
 
 def groups() -> dict[str, list[str]]:
-    """The config groups (folders of conf/) and the options of each."""
-    folders = sorted((entry for entry in _CONF.iterdir() if entry.is_dir()), key=lambda entry: entry.name)
+    """The config groups (folders of conf/ but `suite`, which is no part of a configuration) and the options of each."""
+    folders = sorted((e for e in _CONF.iterdir() if e.is_dir() and e.name != "suite"), key=lambda entry: entry.name)
     return {folder.name: sorted(Path(file.name).stem for file in folder.iterdir()) for folder in folders}
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from ragen.algorithms.config import AlgorithmConfig
 from ragen.credit.rewards import RewardsConfig
 from ragen.engines.config import EngineConfig
+from ragen.engines.server_config import ServerConfig
 from ragen.errors import near_match
 from ragen.evaluation.config import EvaluationConfig
 from ragen.models.config import ModelConfig
@@ -44,6 +45,7 @@ class Config:
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    server: ServerConfig = field(default_factory=ServerConfig)
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
 
 

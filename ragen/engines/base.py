@@ -12,7 +12,8 @@ class Engine(Protocol):
     """Samples replies for any number of coroutines at once.
 
     `generate` returns the sampled ids with the log-probs of the distribution they were sampled from (after temperature, top-p and
-    top-k). The samples of a request are a function of its prompt and `sampling.seed`, not of who else is in the batch.
+    top-k). Where a policy reads and writes text, ids are those of a `TextChat` and log-probs are 0. Samples of a request are a
+    function of its prompt and `sampling.seed`, not of who else is in the batch.
     Raises EngineFailure when it cannot answer; ValueError for a request that can never be answered (empty prompt, no room).
     """
 

@@ -158,6 +158,17 @@ def measure_all(environments: Mapping[str, tuple[str, Mapping[str, Any]]]) -> It
             yield _measured(peer.name, peer.game, peer.make, is_peer=True)
 
 
+def speed_ratios(rows: Sequence[Measured]) -> dict[str, float]:
+    """How much faster each of ours is than its peer: `<name>_steps` in steps per second, `<name>_resets` in time per reset."""
+    ratios = {}
+    for peer in rows:
+        for own in rows:
+            if peer.is_peer and not own.is_peer and peer.game == own.game and peer.speed and own.speed:
+                ratios[f"{own.name}_steps"] = own.speed.steps_per_s / peer.speed.steps_per_s
+                ratios[f"{own.name}_resets"] = peer.speed.reset_us / own.speed.reset_us
+    return ratios
+
+
 def _measured(name: str, game: str, make: Callable[[], Player], *, is_peer: bool = False) -> Measured:
     speed, problem, is_unmade = None, "", False
     try:

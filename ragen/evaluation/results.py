@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -20,22 +20,53 @@ VALIDATION = "validation"  # the evaluations that training itself makes
 
 
 @dataclass(frozen=True, kw_only=True)
+class Episodes:
+    """The scored episodes of one tag as columns, in the order played: what every mean is made of and every comparison needs."""
+
+    seeds: tuple[int, ...]  # task seeds; the samples of one seed stand under the same one
+    successes: tuple[bool, ...]
+    returns: tuple[float, ...]  # format penalties included
+    turns: tuple[int, ...]  # replies
+    valid_turns: tuple[int, ...]  # replies that could be read and held only known actions
+    actions: tuple[int, ...]  # executed ones
+    sampled_tokens: tuple[int, ...]
+    prompt_tokens: tuple[int, ...]  # of the prompts of all turns, each counted whole, as a server bills them; 0 if not known
+
+    def __post_init__(self) -> None:
+        lengths = {column.name: len(getattr(self, column.name)) for column in fields(self)}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f"episodes: columns of unequal length: {lengths}")
+
+    def __len__(self) -> int:
+        return len(self.seeds)
+
+
+@dataclass(frozen=True, kw_only=True)
 class TagResult:
-    """One environment tag. Only scored episodes count; those lost to broken infrastructure appear in `failures` alone."""
+    """One environment tag. Only scored episodes count; those lost to broken infrastructure appear in `failures` alone.
+
+    Every interval is clustered by task seed (docs/statistics.md).
+    """
 
     num_episodes: int  # scored ones
-    success: Interval  # share of episodes that the environment calls a success; Wilson interval
-    return_: Interval  # mean return, format penalties included; clustered by task seed
-    format_validity: float  # share of all replies that could be read and executed
-    num_turns: float  # mean per episode, as the next two
-    num_actions: float
-    sampled_tokens: float
+    success: Interval  # share of episodes that the environment calls a success
+    return_: Interval  # mean return, format penalties included
+    pass_at: tuple[Interval, ...]  # pass@k for k = 1, 2, ... up to the samples of a seed: any of k succeeds
+    pass_all: tuple[Interval, ...]  # pass^k: all of k succeed
+    format_validity: Interval  # share of all replies that could be read and executed
+    num_turns: Interval  # mean per episode, as the next three
+    num_actions: Interval
+    sampled_tokens: Interval
+    prompt_tokens: Interval | None  # None if they are not known of every episode
     end_reasons: Mapping[str, int]
     failures: Mapping[str, int]  # infrastructure end reasons
-    seeds: tuple[int, ...]  # the task seed of each scored episode, in the order of the next two
-    successes: tuple[bool, ...]
-    returns: tuple[float, ...]
+    episodes: Episodes
     reward_parts: Mapping[str, float] = field(default_factory=dict)  # mean of each reward of one's own, over what it judged
+
+    @property
+    def samples_per_seed(self) -> int:
+        """The largest k of pass@k."""
+        return len(self.pass_at)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,10 +76,11 @@ class EvaluationResult:
     model: str
     step: int  # training steps behind the policy; 0 is the untrained model
     kind: str = VALIDATION  # what asked for it; part of the file's name
-    success: Interval  # over the scored episodes of all tags together
+    success: Interval  # over the scored episodes of all tags together, clustered by tag and task seed
     seconds: float
     settings: Mapping[str, Any]  # whatever would have to be the same for a fair comparison
     environments: Mapping[str, TagResult]
+    usage: Mapping[str, Any] = field(default_factory=dict)  # of a server (evaluation/usage.py): requests, tokens, cost
     groups: tuple[Group, ...] = field(default=(), repr=False, compare=False)  # the episodes, while they are in memory
     episodes_file: Path | None = field(default=None, repr=False, compare=False)  # where they are if it was read from its file
 
@@ -65,7 +97,7 @@ class EvaluationResult:
     @property
     def seeds(self) -> tuple[int, ...]:
         """Task seeds of the scored episodes, tag after tag."""
-        return tuple(seed for tag in self.environments.values() for seed in tag.seeds)
+        return tuple(seed for tag in self.environments.values() for seed in tag.episodes.seeds)
 
     @property
     def trajectories(self) -> tuple[Trajectory, ...]:
@@ -81,7 +113,13 @@ class EvaluationResult:
         for tag, result in self.environments.items():
             named[f"eval/{tag}/success"] = result.success.mean
             named[f"eval/{tag}/return"] = result.return_.mean
-            named[f"eval/{tag}/format_validity"] = result.format_validity
+            named[f"eval/{tag}/format_validity"] = result.format_validity.mean
+            named[f"eval/{tag}/turns"] = result.num_turns.mean
+            named[f"eval/{tag}/actions"] = result.num_actions.mean
+            named[f"eval/{tag}/sampled_tokens"] = result.sampled_tokens.mean
+            if result.samples_per_seed > 1:  # with one sample both are the success rate
+                named |= {f"eval/{tag}/pass_at_{k}": each.mean for k, each in enumerate(result.pass_at, start=1)}
+                named |= {f"eval/{tag}/pass_all_{k}": each.mean for k, each in enumerate(result.pass_all, start=1)}
             named |= {f"eval/{tag}/part/{name}": mean for name, mean in result.reward_parts.items()}
         return named
 
@@ -136,6 +174,7 @@ def to_json(result: EvaluationResult) -> dict[str, Any]:
         "kind": result.kind,
         "seconds": result.seconds,
         "environments": {tag: _tag_to_json(measured) for tag, measured in result.environments.items()},
+        "usage": dict(result.usage),
         "settings": dict(result.settings),
         "seeds": list(result.seeds),
     }
@@ -150,6 +189,7 @@ def from_json(data: Mapping[str, Any]) -> EvaluationResult:
         success=Interval(**data["success"]),
         seconds=float(data["seconds"]),
         settings=data["settings"],
+        usage=data.get("usage", {}),
         environments={tag: _tag_from_json(measured) for tag, measured in data["environments"].items()},
     )
 
@@ -164,7 +204,12 @@ def _tag_to_json(tag: TagResult) -> dict[str, Any]:
 
 
 def _tag_from_json(data: Mapping[str, Any]) -> TagResult:
-    fields = dict(data)
-    success, return_ = Interval(**fields.pop("success")), Interval(**fields.pop("return"))
-    fields |= {key: tuple(fields[key]) for key in ("seeds", "successes", "returns")}
-    return TagResult(success=success, return_=return_, **fields)
+    values = {"return_" if key == "return" else key: value for key, value in data.items()}
+    for key in ("success", "return_", "format_validity", "num_turns", "num_actions", "sampled_tokens"):
+        values[key] = Interval(**values[key])
+    for key in ("pass_at", "pass_all"):
+        values[key] = tuple(Interval(**each) for each in values[key])
+    prompt = values["prompt_tokens"]
+    values["prompt_tokens"] = None if prompt is None else Interval(**prompt)
+    values["episodes"] = Episodes(**{key: tuple(column) for key, column in values["episodes"].items()})
+    return TagResult(**values)

@@ -139,8 +139,8 @@ def check_weights(folder: Path, names: Sequence[str]) -> None:
     pickles = sorted(path.name for pattern in PICKLES for path in folder.glob(pattern))
     if pickles:
         raise ModelError(
-            f"model folder {str(folder)!r}: its weights are a pickle ({pickles[0]}), which may run any code when it is opened and is "
-            f"never loaded; save them as {names[0]}: save_pretrained(folder, safe_serialization=True)"
+            f"model folder {str(folder)!r}: its weights are a pickle ({pickles[0]}), which may run any code when it is opened "
+            f"and is never loaded; save them as {names[0]}: save_pretrained(folder, safe_serialization=True)"
         )
     raise ModelError(f"model folder {str(folder)!r}: no weights; expected one of {', '.join(names)}")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ragen.engines.base import Engine
-from ragen.errors import EngineFailure, EnvironmentFailure
-from ragen.records import EndReason, Observation, Sampling, Trajectory
+from ragen.errors import EngineFailure, EnvironmentFailure, PromptTooLong
+from ragen.records import EndReason, FinishReason, Observation, Sampling, Trajectory
 from ragen.rollout.context_manager import ContextManager
 from ragen.rollout.deadline import EnvironmentTimeout
 from ragen.rollout.env_handle import EnvHandle
@@ -51,6 +51,8 @@ async def run_trajectory(
         end, error = EndReason.TIMEOUT, str(failure)
     except EnvironmentFailure as failure:
         end, error = EndReason.ENVIRONMENT_ERROR, str(failure)
+    except PromptTooLong:
+        end = EndReason.CONTEXT_LIMIT
     except EngineFailure as failure:
         end, error = EndReason.ENGINE_ERROR, str(failure)
     finally:
@@ -69,6 +71,8 @@ def _end_reason(observation: Observation, context: ContextManager, limits: Limit
         if observation.success:
             return EndReason.SOLVED
         return EndReason.FAILED if observation.terminated else EndReason.TRUNCATED
+    if context.turns[-1].finish_reason is FinishReason.REFUSAL:
+        return EndReason.REFUSED
     if context.num_invalid_turns >= limits.max_invalid_turns:
         return EndReason.PARSE_FAILURE
     if observation.actions_left == 0:

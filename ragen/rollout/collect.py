@@ -9,10 +9,11 @@ import asyncio
 import functools
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import AbstractAsyncContextManager, closing, nullcontext
+from typing import TYPE_CHECKING
 
 from ragen.engines.base import Engine
-from ragen.models.chat import ChatTemplate
+from ragen.models.text_chat import TextChat
 from ragen.records import Group, Sampling, Trajectory
 from ragen.rollout.agent import Limits, run_trajectory
 from ragen.rollout.config import RolloutConfig
@@ -20,16 +21,22 @@ from ragen.rollout.context_manager import ContextManager
 from ragen.rollout.env_handle import EnvHandle
 from ragen.rollout.faults import Faults
 
+if TYPE_CHECKING:
+    from ragen.models.chat import ChatTemplate
+
+EngineOf = Callable[[EnvHandle, ContextManager], Engine]  # for policies that look at the episode they play
+Played = Callable[[Sequence[Trajectory]], None]  # takes the attempts at one member, when the last of them has ended
 Progress = Callable[[int, int, int], None]  # trajectories done, trajectories in all, tokens sampled in those that are done
 
 logger = logging.getLogger(__name__)
 
 
-def context_factory(template: ChatTemplate, config: RolloutConfig) -> Callable[[EnvHandle], ContextManager]:
+def context_factory(template: ChatTemplate | TextChat, config: RolloutConfig) -> Callable[[EnvHandle], ContextManager]:
     """How training and evaluation make the context manager of an episode. Says aloud if a full history cannot be appended to."""
 
     def make_context(handle: EnvHandle) -> ContextManager:
-        if handle.config.max_turns > 1 and config.context.mode == "full" and not template.appends(config.context.think):
+        is_full = handle.config.max_turns > 1 and config.context.mode == "full"
+        if not isinstance(template, TextChat) and is_full and not template.appends(config.context.think):
             _say_once(_split_notice(template, config.context.think))
         return ContextManager(
             template,
@@ -47,35 +54,48 @@ def context_factory(template: ChatTemplate, config: RolloutConfig) -> Callable[[
 async def collect(
     handles: Sequence[Sequence[EnvHandle]],
     make_context: Callable[[EnvHandle], ContextManager],
-    engine: Engine,
+    engine: Engine | EngineOf,
     sampling: Sampling,
     config: RolloutConfig,
     on_progress: Progress | None = None,
     num_step: int | None = None,
+    *,
+    concurrency: int | None = None,
+    on_played: Played | None = None,
 ) -> list[Group]:
     """Play every handle to its end; returns one Group per inner sequence, members in the order given.
 
     Coroutines start in the order of the handles, so what an engine sees does not depend on timing. Infrastructure failures are
     put aside in `Group.failed` and replaced as rollout/faults.py says; if they are too many, TrainingError names the first. Any
     other exception cancels the rest and passes through. Every handle is closed in every exit. `num_step` is how many
-    trajectories the step has, if these are not all of it: what it stands of failures is a share of that.
+    trajectories the step has, if these are not all of it: what it stands of failures is a share of that. At most `concurrency`
+    trajectories are played at the same time, those that come first being ended first; None plays all of them at once.
     """
     total = sum(len(members) for members in handles)
     faults = Faults(total, config, num_step)
     num_done = num_sampled = 0
+    room: AbstractAsyncContextManager[None] = asyncio.Semaphore(concurrency) if concurrency else nullcontext()
 
     async def attempt(handle: EnvHandle) -> Trajectory:
         limits = Limits(max_turns=handle.config.max_turns, max_invalid_turns=config.max_invalid_turns)
         with closing(handle):  # also one whose trajectory cannot even begin
-            return await run_trajectory(handle, make_context(handle), engine, sampling, limits)
+            context = make_context(handle)
+            own = engine(handle, context) if callable(engine) else engine
+            return await run_trajectory(handle, context, own, sampling, limits)
 
     async def play(handle: EnvHandle, group_size: int) -> list[Trajectory]:
         """The attempts at one member, the last of which stands unless it failed as well."""
         nonlocal num_done, num_sampled
-        attempts = [await attempt(handle)]
-        while attempts[-1].end_reason.is_infrastructure and faults.may_replace(attempts[-1], group_size):
-            handle = handle.replacement()
-            attempts.append(await attempt(handle))
+        attempts: list[Trajectory] = []
+        async with room:
+            try:
+                attempts.append(await attempt(handle))
+                while attempts[-1].end_reason.is_infrastructure and faults.may_replace(attempts[-1], group_size):
+                    handle = handle.replacement()
+                    attempts.append(await attempt(handle))
+            finally:  # also of the failure that was one too many
+                if on_played is not None and attempts:
+                    on_played(attempts)
         num_done += 1
         num_sampled += sum(trajectory.num_sampled for trajectory in attempts)
         if on_progress is not None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import takewhile
+from typing import TYPE_CHECKING
 
-from ragen.errors import ConfigError, ModelError
-from ragen.models.chat import ChatTemplate
+from ragen.errors import ConfigError, EnvironmentFailure, ModelError
+from ragen.models.text_chat import TextChat
 from ragen.records import (
     Completion,
     EndReason,
@@ -30,6 +31,9 @@ from ragen.rollout.environment_config import EnvironmentConfig
 from ragen.rollout.history import History
 from ragen.rollout.layout import Layout
 
+if TYPE_CHECKING:
+    from ragen.models.chat import ChatTemplate
+
 ActionNames = Sequence[str] | None  # None: any text is an action
 
 _UNANNOUNCED = (EndReason.ACTION_LIMIT, EndReason.TURN_LIMIT)  # where the prompt does not tell what is left
@@ -47,7 +51,7 @@ class ContextManager:
 
     def __init__(
         self,
-        template: ChatTemplate,
+        template: ChatTemplate | TextChat,
         config: ContextConfig,
         env: EnvironmentConfig,
         action_names: ActionNames | Callable[[], ActionNames],
@@ -56,7 +60,7 @@ class ContextManager:
         max_invalid_turns: int,
     ) -> None:
         think = f"<{config.think_tag}>"
-        if template.opens_with(think) and not config.think:
+        if not isinstance(template, TextChat) and template.opens_with(think) and not config.think:
             switch = " or model.thinking=false" if template.source.think_switch else ""
             raise ModelError(
                 f"{template.name}: the chat template opens a {think} block itself; set rollout.context.think=true{switch}"
@@ -128,14 +132,15 @@ class ContextManager:
     def observe(self, observation: Observation) -> None:
         """Take the environment's answer to the reset, or to the last reply's actions; prepare what the model reads next.
 
-        Nothing is prepared once no reply will follow. Raises ConfigError if not even the first prompt leaves room for a reply.
+        Nothing is prepared once no reply will follow. Raises ConfigError if not even the first prompt leaves room for a reply;
+        EnvironmentFailure if that is so although its observation was cut: such a text is nobody's setting.
         """
         assert not self._awaits_reply, "a reply is awaited, not an observation"
         is_first = self._observation is None
         self._observation = self._layout.capped(observation.text)
         if is_first:
             self._history.ask(self._layout.first(observation, self._names()))
-            self._check_first_prompt()
+            self._check_first_prompt(len(observation.text))
         else:
             self._complete_turn(observation)
             if observation.terminated or observation.truncated or len(self._turns) >= self._env.max_turns:
@@ -162,7 +167,7 @@ class ContextManager:
         text = self._reply_start + self._up_to_stop(self._template.decode(completion.ids))
         message, state = self._history.message, self._history.state
         span = self._history.answer(completion, text)
-        reply = self.format.parse(text, self._names(), finished=completion.finish_reason is not FinishReason.LENGTH)
+        reply = self.format.parse(text, self._names(), finished=completion.finish_reason is FinishReason.STOP)
         self._turns.append(
             Turn(
                 segment=span.segment,
@@ -214,9 +219,15 @@ class ContextManager:
             error=error,
         )
 
-    def _check_first_prompt(self) -> None:
+    def _check_first_prompt(self, num_chars: int) -> None:
+        """`num_chars`: of the first observation as the environment gave it."""
         if self.has_room:
             return
+        if num_chars > self.config.max_observation_chars:
+            raise EnvironmentFailure(
+                f"environment {self._env.name!r}: a first observation of {num_chars} characters leaves no room for a reply,"
+                f" even cut to rollout.context.max_observation_chars={self.config.max_observation_chars}"
+            )
         window = self.config.max_context_tokens
         least = window + self._history.num_lacking
         length = least - self._history.needed

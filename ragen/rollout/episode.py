@@ -10,6 +10,7 @@ from typing import Any
 from ragen.environments import registry
 from ragen.environments.text_env import TextEnv
 from ragen.errors import RagenError
+from ragen.redaction import redact
 from ragen.rollout.answers import Answer, read_answer, read_names, read_text
 
 # What counts as raised by an environment: errors of ours too, `sys.exit`, and a cancellation, which is nobody else's here since
@@ -53,6 +54,6 @@ class Episode:
 
 
 def reason(cause: BaseException) -> str:
-    """Why an environment failed, in one line; at most 500 characters of what it said itself."""
-    detail = " ".join(str(cause).split())[:500] or "no message"
+    """Why an environment failed, in one line; at most 500 characters of what it said itself, without keys and passwords."""
+    detail = redact(" ".join(str(cause).split()))[:500] or "no message"
     return detail if isinstance(cause, RagenError) else f"{type(cause).__name__}: {detail}"

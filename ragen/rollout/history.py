@@ -9,15 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ragen.errors import ConfigError, boundary
-from ragen.models.chat import ChatTemplate
-from ragen.records import Completion, Observation
+from ragen.models.text_chat import TextChat
+from ragen.records import ChatMessage, Completion, Observation
 from ragen.rollout.context_config import MODEL, ContextConfig
 from ragen.rollout.layout import SUMMARY_REQUEST, Layout
 from ragen.rollout.memory import Exchange, Message, chat, checked, is_text, load_memory, load_summariser
 from ragen.rollout.replies import ReplyFormat
 from ragen.rollout.transcript import Span, Transcript
+
+if TYPE_CHECKING:
+    from ragen.models.chat import ChatTemplate
 
 
 class History:
@@ -27,7 +31,12 @@ class History:
     """
 
     def __init__(
-        self, template: ChatTemplate, config: ContextConfig, format_: ReplyFormat, layout: Layout, reserve_tokens: int
+        self,
+        template: ChatTemplate | TextChat,
+        config: ContextConfig,
+        format_: ReplyFormat,
+        layout: Layout,
+        reserve_tokens: int,
     ) -> None:
         self.transcript = Transcript()
         self.wants_summary = False  # the prompt asks for one, and `sum_up` is to take it
@@ -80,7 +89,11 @@ class History:
 
     def render(self, messages: Sequence[Message], prefix: str = "") -> list[int]:
         """Ids of a whole prompt."""
-        return self._template.prompt([{"role": "system", "content": self._format.system}, *messages], reply_prefix=prefix)
+        return self._template.prompt([self._system, *messages], reply_prefix=prefix)
+
+    @property
+    def _system(self) -> Message:
+        return {"role": "system", "content": self._format.system}
 
     @property
     def _remembered(self) -> tuple[Exchange, ...]:
@@ -112,9 +125,14 @@ class History:
             ids = self.render(view, self._format.prefix)
         length = len(ids) + (self.transcript.length if goes_on else 0)
         lacking = max(0, length + self.needed - self._config.max_context_tokens)
-        if not lacking:
-            (self.transcript.read if goes_on else self.transcript.restart)(ids)
+        if not lacking and goes_on:
+            self.transcript.read(ids)
+        elif not lacking:
+            self._restart(ids, view)
         return lacking
+
+    def _restart(self, ids: Sequence[int], messages: Sequence[Message]) -> None:
+        self.transcript.restart(ids, [ChatMessage(**message) for message in (self._system, *messages)])
 
     def _goes_on(self, view: list[Message]) -> bool:
         """Whether `view` is the last prompt, the reply to it, and one message more, and may be appended."""
@@ -136,11 +154,12 @@ class History:
             self.transcript.read(self._template.append_user(SUMMARY_REQUEST, last_id=self.transcript.last_sampled_id))
             self.wants_summary = True
         else:
-            prompt = self.render([*chat(past), _REQUEST])
+            messages = [*chat(past), _REQUEST]
+            prompt = self.render(messages)
             self.num_lacking = max(0, len(prompt) + self._config.summary_tokens - self._config.max_context_tokens)
             self.wants_summary = not self.num_lacking
             if self.wants_summary:
-                self.transcript.restart(prompt)
+                self._restart(prompt, messages)
 
     def _summary_of(self, past: Sequence[Exchange]) -> str:
         where = f"rollout.context.summariser={self._config.summariser!r}"

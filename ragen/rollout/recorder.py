@@ -2,12 +2,13 @@
 
 One row a trajectory, in the order of the groups, infrastructure failures included. Ids, masks, log-probs and advantages are
 lists of segments, each a list on the segment's T axis; turns and summaries are lists of structs. `return`, `num_sampled` and
-`failed` repeat what the row implies, so that a query over many files need not open the lists.
+`failed` repeat what the row implies, so that a query over many files need not open the lists. `abstained` marks what no reward
+function would judge.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from ragen.errors import StorageError
 from ragen.files import file_written_aside
 from ragen.records import (
+    ChatMessage,
     EndReason,
     EpisodeKey,
     FinishReason,
@@ -36,7 +38,7 @@ from ragen.records import (
     Verdict,
 )
 
-FORMAT = b"3"  # raised when a column changes its meaning
+FORMAT = b"4"  # raised when a column changes its meaning
 
 TEXTS = pa.list_(pa.string())
 TURN = pa.struct(
@@ -74,6 +76,7 @@ SUMMARY = pa.struct(
         ("digest", pa.string()),
     ]
 )
+MESSAGE = pa.struct([("role", pa.string()), ("content", pa.string())])
 SCHEMA = pa.schema(
     [
         ("split", pa.string()),
@@ -88,12 +91,14 @@ SCHEMA = pa.schema(
         ("success", pa.bool_()),
         ("truncated", pa.bool_()),
         ("failed", pa.bool_()),
+        ("abstained", pa.bool_()),
         ("error", pa.string()),
         ("return", pa.float64()),
         ("num_sampled", pa.int32()),
         ("final_observation", pa.string()),
         ("turns", pa.list_(TURN)),
         ("summaries", pa.list_(SUMMARY)),
+        ("prompts", pa.list_(pa.list_(MESSAGE))),  # of each segment: the chat that its first prompt renders
         ("ids", pa.list_(pa.list_(pa.int32()))),
         ("mask", pa.list_(pa.list_(pa.bool_()))),
         ("logprobs", pa.list_(pa.list_(pa.float32()))),
@@ -109,6 +114,7 @@ class Recorded:
 
     trajectory: Trajectory
     advantages: tuple[FloatT | None, ...]
+    abstained: bool = False
 
     @property
     def is_trained(self) -> bool:
@@ -124,9 +130,12 @@ def write_rollout(path: Path, groups: Sequence[Group], samples: Sequence[Sample]
     trajectories = [t for group in groups for t in (*group.trajectories, *group.abstained, *group.failed)]
     known = {(sample.trajectory.key, sample.segment): sample.advantages for sample in samples}
     columns = {
-        **_scalar_columns(trajectories),
+        **_scalar_columns(trajectories, abstained={t.key for group in groups for t in group.abstained}),
         "turns": pa.array([[_turn_to_row(turn) for turn in t.turns] for t in trajectories], SCHEMA.field("turns").type),
         "summaries": pa.array([[asdict(each) for each in t.summaries] for t in trajectories], SCHEMA.field("summaries").type),
+        "prompts": pa.array(
+            [[[asdict(each) for each in s.prompt] for s in t.segments] for t in trajectories], SCHEMA.field("prompts").type
+        ),
         "ids": _segments_column([[s.ids for s in t.segments] for t in trajectories], pa.int32()),
         "mask": _segments_column([[s.mask for s in t.segments] for t in trajectories], pa.bool_()),
         "logprobs": _segments_column([[s.logprobs for s in t.segments] for t in trajectories], pa.float32()),
@@ -139,8 +148,8 @@ def write_rollout(path: Path, groups: Sequence[Group], samples: Sequence[Sample]
         pq.write_table(table, temporary, compression="zstd")
 
 
-def read_rollout(path: Path) -> list[Recorded]:
-    """Read what `write_rollout` wrote: equal in every field, in the same order. Raises StorageError for any other file."""
+def read_table(path: Path) -> pa.Table:
+    """The columns of what `write_rollout` wrote. Raises StorageError for any other file."""
     try:
         table = pq.read_table(path)
     except (OSError, pa.ArrowException) as error:
@@ -148,18 +157,41 @@ def read_rollout(path: Path) -> list[Recorded]:
         raise StorageError(f"{path}: cannot read this rollout: {detail}") from error
     if (table.schema.metadata or {}).get(b"ragen.format") != FORMAT:
         raise StorageError(f"{path}: not a rollout file of format {FORMAT.decode()}")
+    return table
+
+
+def read_rollout(path: Path) -> list[Recorded]:
+    """Read what `write_rollout` wrote: equal in every field, in the same order. Raises StorageError for any other file."""
+    table = read_table(path)
     rows = table.drop_columns(["ids", "mask", "logprobs", "advantages"]).to_pylist()
     lists = zip(table["ids"], table["mask"], table["logprobs"], table["advantages"], strict=True)
     return [
         Recorded(
-            trajectory=_row_to_trajectory(row, tuple(map(_segment, ids.values, mask.values, logprobs.values))),
+            trajectory=_row_to_trajectory(row, tuple(map(_segment, ids.values, mask.values, logprobs.values, row["prompts"]))),
             advantages=tuple(_array(each, np.float32) if each.is_valid else None for each in advantages.values),
+            abstained=row["abstained"],
         )
         for row, (ids, mask, logprobs, advantages) in zip(rows, lists, strict=True)
     ]
 
 
-def _scalar_columns(trajectories: Sequence[Trajectory]) -> dict[str, pa.Array]:
+def groups_of(rows: Sequence[Recorded]) -> list[Group]:
+    """The groups that were written, each with its rows in the order in which they stand."""
+    members: dict[tuple[str, int], list[Recorded]] = {}
+    for row in rows:
+        key = row.trajectory.key
+        members.setdefault((key.environment, key.group), []).append(row)
+    return [
+        Group(
+            trajectories=tuple(r.trajectory for r in each if not r.abstained and not r.trajectory.end_reason.is_infrastructure),
+            failed=tuple(r.trajectory for r in each if r.trajectory.end_reason.is_infrastructure),
+            abstained=tuple(r.trajectory for r in each if r.abstained),
+        )
+        for each in members.values()
+    ]
+
+
+def _scalar_columns(trajectories: Sequence[Trajectory], *, abstained: Set[EpisodeKey]) -> dict[str, pa.Array]:
     rows = [
         {
             **asdict(t.key),
@@ -167,6 +199,7 @@ def _scalar_columns(trajectories: Sequence[Trajectory]) -> dict[str, pa.Array]:
             "success": t.success,
             "truncated": t.truncated,
             "failed": t.end_reason.is_infrastructure,
+            "abstained": t.key in abstained,
             "error": t.error,
             "return": t.return_,
             "num_sampled": t.num_sampled,
@@ -199,8 +232,13 @@ def _array(scalar: pa.ListScalar, dtype: type[np.generic]) -> NDArray[Any]:
     return array.astype(dtype, copy=False)
 
 
-def _segment(ids: pa.ListScalar, mask: pa.ListScalar, logprobs: pa.ListScalar) -> Segment:
-    return Segment(ids=_array(ids, np.int32), mask=_array(mask, np.bool_), logprobs=_array(logprobs, np.float32))
+def _segment(ids: pa.ListScalar, mask: pa.ListScalar, logprobs: pa.ListScalar, prompt: Sequence[Mapping[str, str]]) -> Segment:
+    return Segment(
+        ids=_array(ids, np.int32),
+        mask=_array(mask, np.bool_),
+        logprobs=_array(logprobs, np.float32),
+        prompt=tuple(ChatMessage(**message) for message in prompt),
+    )
 
 
 def _turn_to_row(turn: Turn) -> dict[str, Any]:

@@ -73,6 +73,7 @@ class EnvStateManager:
         self.next_step = 0  # the position of the run: the step after the one opened last
         self._curriculum = Curriculum(curriculum or CurriculumConfig(), {t: c.num_groups for t, c in environments.items()})
         self._num_open = 0  # groups of the step opened last
+        self._num_lost_before = 0  # workers, when it was opened
         self._handles: list[EnvHandle] = []
         self._hosts: dict[str, Host] = {
             tag: InlineHost(config) if config.runs_in == INLINE else WorkerHost(config) for tag, config in environments.items()
@@ -93,6 +94,7 @@ class EnvStateManager:
             raise ValueError(f"step={step}: must be at least 0")
         self._close_episodes()
         self._handles, self._num_open = [], 0
+        self._num_lost_before = sum(self.num_lost_workers().values())
         self.next_step = step + 1
         return self._open([tag for tag, count in self._curriculum.num_groups().items() for _ in range(count)])
 
@@ -115,8 +117,14 @@ class EnvStateManager:
         return groups
 
     def learn(self, groups: Sequence[Group]) -> dict[str, float]:
-        """Tell the curriculum how a step went, so that the next one is shared out by it; returns metrics, none without one."""
-        return self._curriculum.learn(groups)
+        """Tell the curriculum how a step went, so that the next one is shared out by it.
+
+        Returns metrics: of the curriculum, if there is one, and how many workers the step has lost, if any environment has some.
+        """
+        metrics = self._curriculum.learn(groups)
+        if any(config.runs_in != INLINE for config in self.environments.values()):
+            metrics["rollout/lost_workers"] = float(sum(self.num_lost_workers().values()) - self._num_lost_before)
+        return metrics
 
     def _handle(self, tag: str, step: int, group: int, member: int) -> EnvHandle:
         task_seed, dynamics_seed = episode_seeds(run_seed=self.run_seed, split=self.split, step=step, group=group, member=member)

@@ -1,4 +1,7 @@
-"""The tokens of one trajectory: segments that only ever grow. Where an id came from decides its mask; nothing is searched."""
+"""The tokens of one trajectory: segments that only ever grow. Where an id came from decides its mask; nothing is searched.
+
+Of a policy that reads and writes text (models/text_chat.py) only the number of tokens is kept: the ids are UNKNOWN_ID.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ragen.records import Completion, Segment, digest_of
+from ragen.records import UNKNOWN_ID, ChatMessage, Completion, Counted, IdsT, Segment, digest_of
 
 
 @dataclass
@@ -16,13 +19,15 @@ class _Growing:
     mask: list[bool] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     stop: int | None = None  # behind the last completion; None if there was none
+    prompt: tuple[ChatMessage, ...] = ()  # what the first ids render
 
     def up_to_last_completion(self) -> Segment:
         stop = self.stop
         return Segment(
-            ids=np.array(self.ids[:stop], dtype=np.int32),
+            ids=_known(self.ids[:stop]),
             mask=np.array(self.mask[:stop], dtype=np.bool_),
             logprobs=np.array(self.logprobs[:stop], dtype=np.float32),
+            prompt=self.prompt,
         )
 
 
@@ -58,11 +63,11 @@ class Transcript:
         last = self._segments[-1]
         return last.ids[-1] if last.mask and last.mask[-1] else None
 
-    def restart(self, ids: Sequence[int]) -> None:
-        """Begin a segment with a new prompt. A last one that nobody answered is given up."""
+    def restart(self, ids: Sequence[int], prompt: Sequence[ChatMessage] = ()) -> None:
+        """Begin a segment with a new prompt, of which `ids` are the rendering. A last one that nobody answered is given up."""
         if self._segments[-1].stop is None:
             self._segments.pop()
-        self._segments.append(_Growing())
+        self._segments.append(_Growing(prompt=tuple(prompt)))
         self.read(ids)
 
     def read(self, ids: Sequence[int]) -> None:
@@ -71,16 +76,26 @@ class Transcript:
 
     def sampled(self, completion: Completion) -> Span:
         """Append what the model wrote, exactly as sampled."""
+        ids, logprobs = completion.ids, completion.logprobs
+        if completion.counted is not None:
+            self._count(completion.counted)
+            ids = (UNKNOWN_ID,) * completion.counted.num_sampled
+            logprobs = (0.0,) * len(ids)
         start = self.length
-        self._append(completion.ids, [True] * len(completion.ids), completion.logprobs)
+        self._append(ids, [True] * len(ids), logprobs)
         self._segments[-1].stop = self.length
-        digest = digest_of(self._segments[-1].ids, completion.logprobs)
+        digest = digest_of(_known(self._segments[-1].ids), logprobs)
         return Span(segment=len(self._segments) - 1, start=start, stop=self.length, digest=digest)
 
     def segments(self) -> tuple[Segment, ...]:
         """Each up to its last completion; a last one that nobody answered only if it is the only one."""
         grown = self._segments[:-1] if len(self._segments) > 1 and self._segments[-1].stop is None else self._segments
         return tuple(segment.up_to_last_completion() for segment in grown)
+
+    def _count(self, counted: Counted) -> None:
+        """The prompt has as many tokens as the server says: the estimate was for the limits."""
+        self._segments[-1] = _Growing(prompt=self._segments[-1].prompt)
+        self.read([UNKNOWN_ID] * counted.num_prompt)
 
     def _append(self, ids: Sequence[int], mask: Sequence[bool], logprobs: Sequence[float]) -> None:
         """The only place where ids, mask and log-probs grow."""
@@ -90,3 +105,8 @@ class Transcript:
         last.logprobs.extend(logprobs)
         lengths = (len(last.ids), len(last.mask), len(last.logprobs))
         assert len(set(lengths)) == 1, lengths
+
+
+def _known(ids: Sequence[int]) -> IdsT:
+    """Ids as they are recorded. A negative one stands for a piece of text in one `TextChat`, and means nothing elsewhere."""
+    return np.maximum(np.array(ids, dtype=np.int32), UNKNOWN_ID)

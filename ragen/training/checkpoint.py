@@ -23,12 +23,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 from ragen.errors import StorageError
-from ragen.files import aside, folder_written_aside, storage
+from ragen.files import aside, folder_written_aside, storage, sync
 
+CHECKPOINTS = "checkpoints"  # where they lie in a run folder
 FORMAT = 1
 MANIFEST = "manifest.json"
 OPTIMIZER = "trainer/optimizer.safetensors"
@@ -56,11 +57,12 @@ def save_checkpoint(
     optimizer: Mapping[str, torch.Tensor],
     state: Mapping[str, Any],
     keep: int,
+    keep_step: int | None = None,
 ) -> Path:
     """Save a step under `root` and delete all but the newest `keep` whole checkpoints; returns the new folder.
 
-    `state` must survive JSON: counters, positions, generator states as numbers. Raises StorageError, with every earlier
-    checkpoint intact, when the disk refuses or the step is already saved.
+    `keep_step` is one more that stays, however old it is. `state` must survive JSON: counters, positions, generator states as
+    numbers. Raises StorageError, with every earlier checkpoint intact, when the disk refuses or the step is already saved.
     """
     assert keep >= 1, keep
     folder = root / f"step-{step:06d}"
@@ -78,8 +80,15 @@ def save_checkpoint(
             (temporary / MANIFEST).write_text(json.dumps(_manifest(temporary, step), indent=1), encoding="utf-8")
     except SafetensorError as error:  # how safetensors reports what the disk refused
         raise StorageError(f"{folder}: cannot write: {error}") from error
-    _prune(root, folder, keep)
+    _prove_readable(folder)
+    _prune(root, folder, keep, keep_step)
     return folder
+
+
+def tidy_checkpoints(root: Path, *, keep: int, keep_step: int | None = None) -> None:
+    """Finish the making of room, with the settings of `save_checkpoint`, that a killed process may have broken off."""
+    _remove_leftovers(root)
+    _prune(root, None, keep, keep_step)
 
 
 def latest_checkpoint(root: Path) -> Path | None:
@@ -90,6 +99,33 @@ def latest_checkpoint(root: Path) -> Path | None:
             return folder
         logger.warning("checkpoint %s passed over: %s", folder, fault)
     return None
+
+
+def named_checkpoint(root: Path, name: str) -> Path:
+    """The checkpoint under `root` that a person named: by its step, or by its folder.
+
+    Raises StorageError if it is not there, is of another run, or is damaged: what was asked for is never replaced by another.
+    """
+    folder = root / f"step-{int(name):06d}" if name.isdecimal() else Path(name)
+    if folder.resolve().parent != root.resolve():
+        raise StorageError(f"{name}: lies outside {root}; a run resumes from its own checkpoints only")
+    if not folder.is_dir() or not NAME.fullmatch(folder.name):
+        saved = ", ".join(str(step) for step in sorted(saved_steps(root))) or "none"
+        raise StorageError(f"{folder}: no such checkpoint; saved steps: {saved}")
+    fault = find_fault(folder)
+    if fault:
+        raise StorageError(f"{folder}: not a whole checkpoint: {fault}")
+    return folder
+
+
+def saved_steps(root: Path) -> list[int]:
+    """Steps with a checkpoint under `root`, the newest first, whole or not."""
+    return [int(folder.name.removeprefix("step-")) for folder in _newest_first(root)]
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of a whole checkpoint, as its manifest lists them."""
+    return sum(entry["bytes"] for entry in _read_json(folder / MANIFEST)["files"].values())
 
 
 def load_checkpoint(folder: Path) -> Checkpoint:
@@ -186,23 +222,35 @@ def _read_json(path: Path) -> Any:
         raise StorageError(f"{path}: cannot read: {error}") from error
 
 
-def _prune(root: Path, saved: Path, keep: int) -> None:
-    """Delete what is older than the newest `keep` whole checkpoints, once `saved` has been read back."""
-    fault = find_fault(saved)
+def _prove_readable(folder: Path) -> None:
+    """Read a new checkpoint back from the disk: every file by its checksum, and what the next process would have to parse."""
+    fault = find_fault(folder)
+    if not fault:
+        _read_json(folder / STATE)
+        try:
+            with safe_open(folder / OPTIMIZER, framework="pt") as file:
+                file.keys()
+        except (OSError, SafetensorError) as error:
+            fault = f"{OPTIMIZER} cannot be opened: {error}"
     if fault:
-        raise StorageError(f"{saved}: read back after saving, and {fault}; the earlier checkpoints are kept")
+        raise StorageError(f"{folder}: read back after saving, and {fault}; the earlier checkpoints are kept")
+
+
+def _prune(root: Path, saved: Path | None, keep: int, keep_step: int | None) -> None:
+    """Delete what is older than the newest `keep` whole checkpoints; `saved`, if given, is known to be one."""
     num_whole = 0
     for folder in _newest_first(root):
-        if num_whole >= keep:
+        if num_whole < keep:
+            num_whole += folder == saved or not find_fault(folder)
+        elif keep_step is None or folder.name != f"step-{keep_step:06d}":
             _remove(folder)
-        elif not find_fault(folder):
-            num_whole += 1
 
 
 def _remove(folder: Path) -> None:
     """Delete a checkpoint so that a process killed meanwhile leaves no half-deleted one under its name."""
     with storage("delete", folder):
         doomed = folder.rename(aside(folder))
+        sync(folder.parent)
         shutil.rmtree(doomed)
 
 

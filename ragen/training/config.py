@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ragen.errors import ConfigError
+from ragen.errors import ConfigError, near_match
+from ragen.metrics import find
+from ragen.training.retention import MAX, MIN
+from ragen.training.signals import CHOICES, FINISH
 
 
 @dataclass(kw_only=True)
@@ -38,15 +41,38 @@ class TrainerConfig:
     steps: int = 16  # one step is one rollout and its update
     save_every: int = 5  # steps between checkpoints; the last step is always saved
     keep_checkpoints: int = 2  # older complete ones are removed after a new one is verified
-    eval_every: int = 0  # steps between held-out evaluations; 0 evaluates before and after training only
+    keep_best: str | None = None  # a metric such as eval/bandit/success; the checkpoint with the best one is kept beside these
+    keep_best_direction: str = MAX  # of keep_best: max, the largest value is the best; min, the smallest
+    keep_rollouts: int | None = None  # newest rollout files that are kept, one a step; null: all
+    keep_log_mib: int = 100  # size from which log.txt becomes log.1.txt, in the place of an earlier one
+    on_signal: str = FINISH  # at Ctrl-C or SIGTERM, before saving: finish the step, or abandon what is being played
+    stall_timeout_s: float = (
+        1800.0  # seconds without a sign of life after which the run ends with its stacks in log.txt; 0: never
+    )
     max_skipped_updates: int = 3  # non-finite updates in a row after which the run stops
     kl_groups: int = 1  # groups per step on which the KL to the start policy is measured; 0 leaves the metric out
 
     def check(self) -> None:
-        """Raise ConfigError for a value out of range."""
-        for key in ("steps", "save_every", "keep_checkpoints", "max_skipped_updates"):
+        """Raise ConfigError for a value out of range or without effect."""
+        for key in ("steps", "save_every", "keep_checkpoints", "keep_log_mib", "max_skipped_updates"):
             if getattr(self, key) < 1:
                 raise ConfigError(f"trainer.{key}={getattr(self, key)}: must be at least 1")
-        for key in ("eval_every", "kl_groups"):
-            if getattr(self, key) < 0:
-                raise ConfigError(f"trainer.{key}={getattr(self, key)}: must be at least 0")
+        if self.keep_rollouts is not None and self.keep_rollouts < 1:
+            raise ConfigError(f"trainer.keep_rollouts={self.keep_rollouts}: must be at least 1, or null to keep all")
+        if not self.stall_timeout_s >= 0:
+            raise ConfigError(f"trainer.stall_timeout_s={self.stall_timeout_s:g}: must be at least 0 (0: never)")
+        if self.kl_groups < 0:
+            raise ConfigError(f"trainer.kl_groups={self.kl_groups}: must be at least 0")
+        if self.on_signal not in CHOICES:
+            hint = near_match(self.on_signal, CHOICES)
+            raise ConfigError(f"trainer.on_signal={self.on_signal!r}: must be one of {', '.join(CHOICES)}{hint}")
+        self._check_keep_best()
+
+    def _check_keep_best(self) -> None:
+        direction = self.keep_best_direction
+        if direction not in (MAX, MIN):
+            raise ConfigError(f"trainer.keep_best_direction={direction!r}: must be one of {MAX}, {MIN}")
+        if self.keep_best is None and direction != MAX:
+            raise ConfigError(f"trainer.keep_best_direction={direction}: has no effect without trainer.keep_best")
+        if self.keep_best is not None and find(self.keep_best) is None:
+            raise ConfigError(f"trainer.keep_best={self.keep_best!r}: must be a metric of docs/metrics.md, as eval/TAG/success")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from rich.progress import (
 from rich.text import Text
 
 from ragen.files import storage
+from ragen.redaction import redact
 
 PLAIN_INTERVAL_S = 30.0  # without a terminal, a long wait says that it is alive this often
 LOG_WIDTH = 120
@@ -53,19 +55,28 @@ _COLUMNS = (
 class Display:
     """Everything a run says goes through here, to the console and, once `open_log` was called, to the run's `log.txt`."""
 
-    def __init__(self, console: Console | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        console: Console | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        max_log_bytes: int = 100 * 2**20,
+    ) -> None:
+        """A log that has grown to `max_log_bytes` is put aside as `log.1.txt`, in the place of an earlier one."""
+        self._max_log_bytes = max_log_bytes
         self._console = console or Console()
         self._clock = clock
         self._log: TextIO | None = None
         self._unlogged: list[RenderableType] = []  # said before there was a log; goes to its top
         self._download: _Download | None = None
         self._header_shown = False
+        self.on_life: Callable[[], None] = _nobody  # called at every sign of life: a line, a bar that moves
 
     # -- lines ---------------------------------------------------------------------------------------------------------------
 
     def message(self, text: str, *, style: str = "") -> None:
-        """One line (or a few) of plain words."""
-        self._say(Text(text, style=style))
+        """One line (or a few) of plain words; keys and passwords are blotted out."""
+        self._say(Text(redact(text), style=style))
 
     def show(self, renderable: RenderableType) -> None:
         """A table, panels, ..."""
@@ -100,6 +111,7 @@ class Display:
             self._log = None
 
     def _say(self, renderable: RenderableType) -> None:
+        self.on_life()
         self.end_download()
         self._console.print(renderable, highlight=False, soft_wrap=isinstance(renderable, Text))
         self.log(renderable)
@@ -110,8 +122,10 @@ class Display:
             self._unlogged.append(renderable)
             return
         with storage("write", Path(self._log.name)):
+            if self._log.tell() >= self._max_log_bytes:
+                self._log = _begun_anew(self._log)
             if isinstance(renderable, Text):
-                self._log.write(f"{datetime.now():%Y-%m-%d %H:%M:%S}  {renderable.plain}\n")
+                self._log.write(f"{datetime.now():%Y-%m-%d %H:%M:%S}  {redact(renderable.plain)}\n")
             else:
                 Console(file=self._log, width=LOG_WIDTH, color_system=None, force_terminal=False).print(renderable)
             self._log.flush()
@@ -120,6 +134,7 @@ class Display:
 
     def download(self, phase: str, done: int, total: int | None) -> None:
         """Progress of fetching a model, in bytes; total is None where it is not known. The next line or bar ends this one."""
+        self.on_life()
         if self._download is None or self._download.phase != phase:
             self.end_download()
             self._download = _Download(self._console, phase)
@@ -174,6 +189,7 @@ class Display:
 
             def advance(done: int, speed: str) -> None:
                 nonlocal said
+                self.on_life()
                 progress.update(task, completed=done, speed=speed)
                 if progress.disable and done < total and self._clock() - said >= PLAIN_INTERVAL_S:
                     said = self._clock()
@@ -204,6 +220,17 @@ class _Download:
 
     def update(self, done: int, total: int | None) -> None:
         self.bar.update(self._task, completed=done, total=total)
+
+
+def _nobody() -> None:
+    """Nobody listens."""
+
+
+def _begun_anew(log: TextIO) -> TextIO:
+    path = Path(log.name)
+    log.close()
+    os.replace(path, path.with_name(f"{path.stem}.1{path.suffix}"))
+    return path.open("a", encoding="utf-8")
 
 
 def _cell(column: _Column, metrics: Mapping[str, float]) -> str:

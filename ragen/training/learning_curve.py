@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,7 +76,7 @@ def _draw(ax: Axes, panel: _Panel, rows: Sequence[Mapping[str, float]]) -> None:
     smooth = len(points) >= SMOOTH_FROM
     if smooth:
         ax.plot(steps, values, color=panel.colour, lw=1, alpha=0.3)
-    shown = _moving_average(values) if smooth else values
+    shown = moving_average(values) if smooth else values
     marker = "" if smooth else "o"
     ax.plot(steps, shown, color=panel.colour, lw=2, marker=marker, ms=3.5, clip_on=False, label="training rollouts")
     ax.annotate(
@@ -95,8 +96,9 @@ def _draw(ax: Axes, panel: _Panel, rows: Sequence[Mapping[str, float]]) -> None:
 
 
 def _draw_held_out(ax: Axes, panel: _Panel, rows: Sequence[Mapping[str, float]]) -> None:
-    """Evaluations as open points; several tags share the look, since the picture is about the trend."""
-    keys = {key for row in rows for key in row if key.startswith("eval/") and key.endswith(f"/{panel.held_out}")}
+    """Evaluations of the run's own tags as open points, which share the look, since the picture is about the trend."""
+    own = re.compile(rf"eval/[^/]+/{panel.held_out}")  # and not those of suites, which lie deeper
+    keys = {key for row in rows for key in row if own.fullmatch(key)}
     points = [(row["step"], row[key]) for row in rows for key in sorted(keys) if key in row]
     if not points:
         return
@@ -121,7 +123,7 @@ def _style(ax: Axes, panel: _Panel) -> None:
         ax.yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0))
 
 
-def _moving_average(values: Sequence[float]) -> list[float]:
+def moving_average(values: Sequence[float]) -> list[float]:
     """Exponential, bias-corrected, over about ten steps."""
     averages, total, weight = [], 0.0, 0.0
     for value in values:

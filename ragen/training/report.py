@@ -43,9 +43,9 @@ class MeasuredTag(Protocol):
     @property
     def return_(self) -> MeasuredMean: ...
     @property
-    def format_validity(self) -> float: ...
+    def format_validity(self) -> MeasuredMean: ...
     @property
-    def sampled_tokens(self) -> float: ...
+    def sampled_tokens(self) -> MeasuredMean: ...
     @property
     def reward_parts(self) -> Mapping[str, float]: ...
 
@@ -89,8 +89,8 @@ def _figures(tag: MeasuredTag) -> dict[str, str]:
     return {
         "success": _with_interval(tag.success, "{:.1%}"),
         "return": _with_interval(tag.return_, "{:+.3f}"),
-        "format validity": f"{tag.format_validity:.1%}",
-        "sampled tokens": f"{tag.sampled_tokens:.1f}",
+        "format validity": _with_interval(tag.format_validity, "{:.1%}"),
+        "sampled tokens": _with_interval(tag.sampled_tokens, "{:.1f}"),
         **{f"reward {name}": f"{mean:+.3f}" for name, mean in tag.reward_parts.items()},
     }
 

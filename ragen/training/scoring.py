@@ -16,6 +16,7 @@ from ragen.models.policy import Policy
 from ragen.training.packing import Pack
 
 CHUNK_SCORES = {"cpu": 2**22, "cuda": 2**26}  # scores over the vocabulary that exist at the same time, by device
+ROWS = 16  # tokens whose scores are worked on at a time, so that they stay in a processor's cache
 
 
 def score(policy: Policy, part: Pack, temperature: float) -> tuple[Tensor, Tensor]:
@@ -36,43 +37,66 @@ class _Scored(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, hidden_MD: Tensor, target_M: Tensor, policy: Policy, temperature: float) -> tuple[Tensor, Tensor]:
-        chosen, total = [], []
+        logprobs, entropies, log_totals = [], [], []
         size = _chunk(policy)
         for hidden_CD, target_C in zip(hidden_MD.split(size), target_M.split(size), strict=True):
             scores_CV = _scores(policy, hidden_CD, temperature)
-            log_total_C1 = scores_CV.logsumexp(-1, keepdim=True)
-            chosen.append((scores_CV.gather(1, target_C[:, None]) - log_total_C1)[:, 0])
-            # H = log total - sum of p z, and p z is 0 where z is -inf
-            probs_CV = (scores_CV - log_total_C1).exp_()
-            total.append(log_total_C1[:, 0] - torch.linalg.vecdot(probs_CV, scores_CV.clamp_(min=torch.finfo().min)))
-        logprob_M, entropy_M = torch.cat(chosen), torch.cat(total)
-        ctx.save_for_backward(hidden_MD, target_M, entropy_M)
+            for scores_BV, target_B in zip(scores_CV.split(ROWS), target_C.split(ROWS), strict=True):
+                best_B1 = scores_BV.amax(-1, keepdim=True)
+                below_BV = scores_BV - best_B1
+                logprob_B1 = below_BV.gather(1, target_B[:, None])
+                weights_BV = below_BV.exp()
+                total_B = weights_BV.sum(-1)
+                # H = log total - sum of p z, and p z is 0 where z is -inf
+                mean_B = torch.linalg.vecdot(weights_BV, below_BV.clamp_(min=torch.finfo().min)) / total_B
+                logprobs.append(logprob_B1[:, 0] - total_B.log())
+                entropies.append(total_B.log() - mean_B)
+                log_totals.append(best_B1[:, 0] + total_B.log())
+        logprob_M, entropy_M = torch.cat(logprobs), torch.cat(entropies)
+        ctx.save_for_backward(hidden_MD, target_M, entropy_M, torch.cat(log_totals))
         ctx.policy, ctx.temperature = policy, temperature
         return logprob_M, entropy_M
 
     @staticmethod
-    def backward(ctx: Any, grad_logprob_M: Tensor, grad_entropy_M: Tensor) -> tuple[Tensor, None, None, None]:
-        hidden_MD, target_M, entropy_M = ctx.saved_tensors
-        parts = (hidden_MD, target_M, entropy_M, grad_logprob_M, grad_entropy_M)
+    def backward(ctx: Any, by_logprob_M: Tensor, by_entropy_M: Tensor) -> tuple[Tensor, None, None, None]:
+        hidden_MD, *known = ctx.saved_tensors
+        known += [by_logprob_M, by_entropy_M]
         size = _chunk(ctx.policy)
         grads = []
-        for hidden_CD, target_C, entropy_C, by_logprob_C, by_entropy_C in zip(*(x.split(size) for x in parts), strict=True):
+        for hidden_CD, *known_C in zip(hidden_MD.split(size), *(x.split(size) for x in known), strict=True):
             leaf_CD = hidden_CD.detach().requires_grad_()
             with torch.enable_grad():
                 scores_CV = _scores(ctx.policy, leaf_CD, ctx.temperature)
-            log_probs_CV = scores_CV.detach().log_softmax(-1)
-            grad_CV = log_probs_CV.exp()
-            if bool(by_entropy_C.any()):
-                slope_CV = log_probs_CV.clamp_(min=torch.finfo().min).add_(entropy_C[:, None])
-                slope_CV.mul_(-by_entropy_C[:, None]).sub_(by_logprob_C[:, None])
-                grad_CV.mul_(slope_CV)
-            else:
-                grad_CV.mul_(-by_logprob_C[:, None])
-            grad_CV.scatter_add_(1, target_C[:, None], by_logprob_C[:, None])
+            grad_CV = torch.empty_like(scores_CV)
+            rows = zip(scores_CV.detach().split(ROWS), grad_CV.split(ROWS), *(x.split(ROWS) for x in known_C), strict=True)
+            for scores_BV, grad_BV, *known_B in rows:
+                _gradient_of_scores(scores_BV, *known_B, out_BV=grad_BV)
             torch.autograd.backward(scores_CV, grad_CV)  # also into the output layer, where it is trained
             assert leaf_CD.grad is not None
             grads.append(leaf_CD.grad)
         return torch.cat(grads), None, None, None
+
+
+def _gradient_of_scores(
+    scores_BV: Tensor,
+    target_B: Tensor,
+    entropy_B: Tensor,
+    log_total_B: Tensor,
+    by_logprob_B: Tensor,
+    by_entropy_B: Tensor,
+    *,
+    out_BV: Tensor,
+) -> None:
+    """Write by_logprob (onehot - p) - by_entropy p (log p + H) into `out_BV`."""
+    log_probs_BV = scores_BV - log_total_B[:, None]
+    torch.exp(log_probs_BV, out=out_BV)
+    if bool(by_entropy_B.any()):
+        constant_B1 = -(by_entropy_B * entropy_B + by_logprob_B)[:, None]
+        log_probs_BV.clamp_(min=torch.finfo().min)
+        out_BV.mul_(torch.addcmul(constant_B1, log_probs_BV, -by_entropy_B[:, None], out=log_probs_BV))
+    else:
+        out_BV.mul_(-by_logprob_B[:, None])
+    out_BV.scatter_add_(1, target_B[:, None], by_logprob_B[:, None])
 
 
 def _scores(policy: Policy, hidden_CD: Tensor, temperature: float) -> Tensor:

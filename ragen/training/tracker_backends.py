@@ -8,13 +8,15 @@ from __future__ import annotations
 import importlib
 import json
 import secrets
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from ragen.errors import ConfigError
 from ragen.files import write_text
+from ragen.records import Trajectory
+from ragen.training.shown import COLUMNS, as_messages, as_row, as_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,14 +27,17 @@ class RunInfo:
     name: str
     config: Mapping[str, Any]  # resolved, plain values
     resumed_step: int | None = None  # the last step that counts; None for a new run
+    resumed_metrics: Mapping[str, float] = field(default_factory=dict)  # what was logged of that step
 
 
 class Tracker(Protocol):
-    """Takes one mapping of finite numbers per step. May raise anything: `Trackers` knows which failures matter."""
+    """Takes one mapping of finite numbers per step, and episodes to show. May raise anything: `Trackers` knows what matters."""
 
     def start(self, run: RunInfo) -> None: ...
 
     def log(self, metrics: Mapping[str, float], step: int) -> None: ...
+
+    def show(self, name: str, episodes: Sequence[Trajectory], step: int) -> None: ...
 
     def finish(self) -> None: ...
 
@@ -44,16 +49,37 @@ class TensorBoardTracker:
         self._module = _import("tensorboardX", "SummaryWriter", extra="train")
 
     def start(self, run: RunInfo) -> None:
-        # purge_step tells the reader to forget the steps that are played again after a resume.
-        purge = None if run.resumed_step is None else run.resumed_step + 1
-        self._writer = self._module.SummaryWriter(str(run.folder / "tensorboard"), purge_step=purge)
-        if purge is None:
+        folder, last = run.folder / "tensorboard", run.resumed_step
+        # A killed process may have had its last step in metrics.jsonl and not yet, or not whole, here: then it is written again.
+        repeats = last is not None and self._num_scalars(folder, last) < len(run.resumed_metrics)
+        # purge_step tells the reader to forget this step and later ones, which are played again.
+        purge = None if last is None else last + (not repeats)
+        # Files are named by the second, and one that is there would be overwritten: a number tells them apart, and in order.
+        suffix = f".{len(list(folder.glob('events.*'))):04d}"
+        self._writer = self._module.SummaryWriter(str(folder), purge_step=purge, filename_suffix=suffix)
+        if not purge:
             self._writer.add_text("config", f"```json\n{json.dumps(run.config, indent=2, default=str)}\n```", 0)
+        if last is not None and repeats:
+            self.log(run.resumed_metrics, last)
+
+    def _num_scalars(self, folder: Path, step: int) -> int:
+        """Numbers under a step in the files that are there. A record: length (8 bytes), checksum (4), itself, checksum (4)."""
+        event, found = importlib.import_module("tensorboardX.proto.event_pb2").Event, 0
+        for path in folder.glob("events.*"):
+            data, at = path.read_bytes(), 0
+            while at + 12 <= len(data) and (end := at + 12 + int.from_bytes(data[at : at + 8], "little")) + 4 <= len(data):
+                read = event.FromString(data[at + 12 : end])
+                found += sum(value.HasField("simple_value") for value in read.summary.value) if read.step == step else 0
+                at = end + 4
+        return found
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         for key, value in metrics.items():
             self._writer.add_scalar(key, value, step)
         self._writer.flush()
+
+    def show(self, name: str, episodes: Sequence[Trajectory], step: int) -> None:
+        self._writer.add_text(f"episodes/{name}", "\n\n---\n\n".join(map(as_text, episodes)), step)
 
     def finish(self) -> None:
         self._writer.close()
@@ -81,6 +107,10 @@ class WandbTracker:
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         self._run.log({**metrics, "step": step})
 
+    def show(self, name: str, episodes: Sequence[Trajectory], step: int) -> None:
+        table = self._module.Table(columns=list(COLUMNS), data=[list(as_row(each)) for each in episodes])
+        self._run.log({f"episodes/{name}": table, "step": step})
+
     def finish(self) -> None:
         self._run.finish()
 
@@ -105,6 +135,13 @@ class TrackioTracker:
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         self._run.log(dict(metrics), step=step)
+
+    def show(self, name: str, episodes: Sequence[Trajectory], step: int) -> None:
+        traces = {}
+        for number, each in enumerate(episodes, start=1):
+            facts = dict(zip(COLUMNS[:-1], as_row(each), strict=False))
+            traces[f"episodes/{name}/{number}"] = self._module.Trace(messages=as_messages(each), metadata=facts)
+        self._run.log(traces, step=step)
 
     def finish(self) -> None:
         self._module.finish()
@@ -134,6 +171,10 @@ class MlflowTracker:
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         for key, value in metrics.items():
             self._client.log_metric(self._run_id, key, value, step=step)
+
+    def show(self, name: str, episodes: Sequence[Trajectory], step: int) -> None:
+        text = "\n\n---\n\n".join(map(as_text, episodes)) + "\n"
+        self._client.log_text(self._run_id, text, f"episodes/{name}/step-{step:06d}.md")
 
     def finish(self) -> None:
         self._client.set_terminated(self._run_id)

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from ragen.errors import ConfigError, RagenError, StorageError, boundary, near_match
 from ragen.files import storage, write_text
 from ragen.metrics import finite_only
+from ragen.records import Trajectory
 from ragen.training.tracker_backends import BACKENDS, RunInfo, Tracker
 
 __all__ = ["JsonLinesTracker", "RunInfo", "Tracker", "Trackers", "TrackingConfig", "read_metrics"]
@@ -93,6 +94,7 @@ class Trackers:
         """`warn` is told, in one line, of an optional tracker that fails. Raises ConfigError for one that is not installed."""
         self._warn = warn
         self._warned: set[str] = set()
+        self._num_failures = 0  # since the line before
         self._metrics_file = JsonLinesTracker()
         self._made: dict[str, Tracker] = {name: BACKENDS[name](config.project) for name in config.backends}
         self._started: dict[str, Tracker] = {}
@@ -100,6 +102,8 @@ class Trackers:
     def start(self, run: RunInfo) -> None:
         """Open every tracker; an optional one that cannot start is left out. Raises StorageError if the disk refuses ours."""
         self._metrics_file.start(run)
+        last = [row for row in read_metrics(run.folder) if row["step"] == run.resumed_step]
+        run = replace(run, resumed_metrics={key: value for row in last for key, value in row.items() if key != "step"})
         self._started = {
             name: tracker
             for name, tracker in self._made.items()
@@ -107,11 +111,22 @@ class Trackers:
         }
 
     def log(self, metrics: Mapping[str, float | None], step: int) -> None:
-        """Log a step's numbers; absent and non-finite ones are dropped. Raises StorageError if the disk refuses ours."""
+        """Log a step's numbers; absent and non-finite ones are dropped. Raises StorageError if the disk refuses ours.
+
+        Failures of optional trackers since the line before are among them.
+        """
         finite = finite_only(metrics)
+        if self._num_failures:
+            finite["tracking/failures"] = float(self._num_failures)
+            self._num_failures = 0
         self._metrics_file.log(finite, step)
         for name, tracker in self._started.items():
             self._tolerate(name, "failed; the run goes on", partial(tracker.log, finite, step))
+
+    def show(self, name: str, episodes: Sequence[Trajectory], step: int) -> None:
+        """Show episodes as text, under a name of their own, in the trackers beside our file."""
+        for tracker_name, tracker in self._started.items():
+            self._tolerate(tracker_name, "failed; the run goes on", partial(tracker.show, name, episodes, step))
 
     def finish(self) -> None:
         """Close every tracker that was started; called in every exit."""
@@ -125,6 +140,7 @@ class Trackers:
             with boundary(StorageError, f"tracker {name} {outcome}"):
                 action()
         except RagenError as error:
+            self._num_failures += 1
             if name not in self._warned:
                 self._warned.add(name)
                 self._warn(str(error))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import resource
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+import torch
 
 from ragen.algorithms.config import AlgorithmConfig
 from ragen.algorithms.overlong import handle_overlong
@@ -16,25 +17,30 @@ from ragen.credit.filters import Selection, select, tags_to_add, weigh
 from ragen.credit.rewards import RewardsConfig, score
 from ragen.credit.samples import CriticSample, assign_credit
 from ragen.engines.torch_engine import TorchEngine
-from ragen.errors import TrainingError
+from ragen.errors import Stopped, TrainingError
 from ragen.records import Group, Sample, Sampling
 from ragen.rollout.collect import collect
 from ragen.rollout.config import RolloutConfig
 from ragen.rollout.context_manager import ContextManager
 from ragen.rollout.recorder import write_rollout
 from ragen.rollout.state_manager import EnvHandle, EnvStateManager
-from ragen.training.checkpoint import Checkpoint, save_checkpoint
+from ragen.training.checkpoint import CHECKPOINTS, Checkpoint, save_checkpoint, saved_steps, size_of, tidy_checkpoints
 from ragen.training.config import TrainerConfig
 from ragen.training.critic import Critic
 from ragen.training.display import Display
 from ragen.training.filter_metrics import filter_metrics
 from ragen.training.provenance import verify
+from ragen.training.retention import DiskWatch, best_step, keep_newest
 from ragen.training.reward_metrics import reward_metrics
 from ragen.training.rollout_metrics import rollout_metrics
-from ragen.training.trackers import Trackers
+from ragen.training.signals import Abandoned, Stop, named
+from ragen.training.superseded import ROLLOUTS
+from ragen.training.trackers import Trackers, read_metrics
 from ragen.training.update import Learner, UpdateResult
 
-CHECKPOINTS, ROLLOUTS = "checkpoints", "rollouts"
+__all__ = ["CHECKPOINTS", "ROLLOUTS", "Rollout", "Trainer", "peak_memory_gib"]
+
+ADAM_BYTES = 12  # of a trained number in a checkpoint: itself and two moments, float32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +65,9 @@ class Rollout:
 class Trainer:
     """Everything one run needs, made by whoever wires it (ragen/run.py), and the loop over it.
 
-    `evaluate` measures the policy after a step on held-out seeds, writes its own files and returns metrics.
+    `evaluate` measures the policy after a step on held-out seeds, writes its own files and returns metrics; it is called every
+    `evaluate_every` steps (0: after the last alone). `unlogged` is what is known of a step that is done but was not evaluated and
+    logged yet; with none done, it asks for the evaluation of the start.
     """
 
     folder: Path
@@ -73,9 +81,22 @@ class Trainer:
     environments: EnvStateManager
     make_context: Callable[[EnvHandle], ContextManager]
     evaluate: Callable[[int], Mapping[str, float]]
+    evaluate_every: int
     trackers: Trackers
     display: Display
+    stop: Stop = field(default_factory=Stop)
     num_skipped_in_row: int = 0
+    unlogged: dict[str, float] | None = None
+
+    def __post_init__(self) -> None:
+        self._last_saved: int | None = None
+        self._disk = DiskWatch(
+            folder=self.folder,
+            warn=self.display.message,
+            checkpoint_bytes=ADAM_BYTES * sum(parameter.numel() for parameter in self._trained()),
+            num_checkpoints=self.config.keep_checkpoints + (self.config.keep_best is not None),
+            num_rollouts=self.config.keep_rollouts,
+        )
 
     @property
     def num_done(self) -> int:
@@ -83,27 +104,57 @@ class Trainer:
         return self.environments.next_step
 
     def run(self) -> None:
-        """Train from the present position to the last step."""
-        for step in range(self.num_done, self.config.steps):
-            started = time.perf_counter()
-            metrics = self.step(step)
-            done = step + 1
-            if self._due(self.config.save_every, done):
-                metrics |= self.save(done, metrics)
-            metrics |= {"time/step_s": time.perf_counter() - started, "memory/peak_gib": peak_memory_gib()}
-            self.finish_step(done, metrics)
+        """Train from the present position to the last step. Raises Stopped, with what is done saved, if a signal asked for it."""
+        if self._last_saved is not None:
+            best = self.best_step(before=self._last_saved)
+            tidy_checkpoints(self.folder / CHECKPOINTS, keep=self.config.keep_checkpoints, keep_step=best)
+        try:
+            if self.unlogged is not None:
+                self.finish_step(self.num_done, self.unlogged)
+            while self.num_done < self.config.steps and not self.stop.is_requested:
+                self._next_step()
+        except Abandoned:
+            pass  # what was given up has changed nothing
+        if self.stop.number is not None and (self.num_done < self.config.steps or self.unlogged is not None):
+            if self._last_saved != self.num_done:
+                self.save(self.num_done, self.unlogged or {})
+            raise Stopped(
+                f"{named(self.stop.number)}: stopped after {self.num_done} of {self.config.steps} steps, all of it saved; "
+                f"ragen train {self.folder} --resume goes on",
+                exit_code=128 + self.stop.number,
+            )
+
+    def _next_step(self) -> None:
+        started = time.perf_counter()
+        position = self.environments.state_dict()
+        try:
+            metrics = self.step(self.num_done)
+        except Abandoned:
+            self.environments.load_state_dict(position)
+            raise
+        done = self.num_done
+        self.unlogged = metrics
+        if self._due(self.config.save_every, done):
+            metrics |= self.save(done, metrics)
+        metrics |= {"time/step_s": time.perf_counter() - started, "memory/peak_gib": peak_memory_gib()}
+        self.finish_step(done, metrics)
 
     def finish_step(self, done: int, metrics: dict[str, float]) -> None:
         """Evaluate where that is due, log the step and show it: what is left to do once a step is saved."""
-        if self._due(self.config.eval_every, done):
+        if done == 0 or self._due(self.evaluate_every, done):
             metrics |= self.evaluate(done)
         self.trackers.log(metrics, done)
-        self.display.step_line(done, self.config.steps, metrics)
-        self._check_skipped()
+        self.unlogged = None
+        if done:
+            self.display.step_line(done, self.config.steps, metrics)
+            self._check_skipped()
 
     def step(self, step: int) -> dict[str, float]:
         """One rollout and its update; returns the metrics of both. Steps are counted from 0."""
-        rollout = self.roll_out(step)
+        return self.learn(step, self.roll_out(step))
+
+    def learn(self, step: int, rollout: Rollout) -> dict[str, float]:
+        """What a step does once its groups are played: give credit, record, update. A replay begins here, too."""
         groups = rollout.groups
         started = time.perf_counter()
         samples, lessons = self._give_credit(rollout)
@@ -165,8 +216,7 @@ class Trainer:
         tags = [members[0].key.environment for members in handles]
         num_planned, num_rounds = len(tags), 0
         groups = score(self._play(handles), self.rewards)
-        candidates = self._candidates(groups)
-        selection = select(candidates, self.algorithm.filter, num_planned=num_planned)
+        candidates, selection = self.choose(groups, num_planned=num_planned)
         while num_rounds < self.algorithm.filter.refill_rounds:
             more = tags_to_add(selection, tags, self.algorithm.filter, num_planned=num_planned)
             if not more:
@@ -174,8 +224,7 @@ class Trainer:
             tags, num_rounds = tags + more, num_rounds + 1
             played = self._play(self.environments.open_more(more), num_step=len(tags) * self.environments.group_size)
             groups += score(played, self.rewards)
-            candidates = self._candidates(groups)
-            selection = select(candidates, self.algorithm.filter, num_planned=num_planned)
+            candidates, selection = self.choose(groups, num_planned=num_planned)
         return Rollout(
             groups=groups,
             candidates=candidates,
@@ -185,8 +234,10 @@ class Trainer:
             seconds=time.perf_counter() - started,
         )
 
-    def _candidates(self, groups: list[Group]) -> list[Group]:
-        return handle_overlong(groups, self.algorithm.overlong, max_new_tokens=self.rollout.sampling.max_new_tokens)
+    def choose(self, groups: list[Group], *, num_planned: int) -> tuple[list[Group], Selection]:
+        """The groups as filter and estimator see them, and what the filter decides about them."""
+        candidates = handle_overlong(groups, self.algorithm.overlong, max_new_tokens=self.rollout.sampling.max_new_tokens)
+        return candidates, select(candidates, self.algorithm.filter, num_planned=num_planned)
 
     def _play(self, handles: Sequence[Sequence[EnvHandle]], *, num_step: int | None = None) -> list[Group]:
         """Play these groups, of a step of `num_step` trajectories if they are not all. Environments are closed in every exit."""
@@ -199,7 +250,7 @@ class Trainer:
         )
         with self.display.rollout_progress(sum(map(len, handles))) as show:
             playing = collect(handles, self.make_context, self.engine, request, self.rollout, show, num_step)
-            return asyncio.run(playing)
+            return self.stop.run(playing)
 
     def _rollout_metrics(self, rollout: Rollout) -> dict[str, float]:
         groups, seconds = rollout.groups, rollout.seconds
@@ -216,8 +267,7 @@ class Trainer:
         """
         started = time.perf_counter()
         critic = self.critic
-        trained = [*self.learner.policy.trainable().values(), *(critic.trainable().values() if critic is not None else ())]
-        if not all(bool(p.isfinite().all()) for p in trained):
+        if not all(bool(p.isfinite().all()) for p in self._trained()):
             raise TrainingError(f"step {done}: weights are not finite numbers and are not saved; the last checkpoint is intact")
         state = {
             "metrics": dict(metrics),
@@ -233,14 +283,18 @@ class Trainer:
             if critic is not None:
                 critic.save(folder)
 
-        save_checkpoint(
-            self.folder / CHECKPOINTS,
+        root = self.folder / CHECKPOINTS
+        folder = save_checkpoint(
+            root,
             done,
             write_model=write_model,
             optimizer=self.learner.optimizer_state(),
             state=state,
             keep=self.config.keep_checkpoints,
+            keep_step=self.best_step(),
         )
+        self._last_saved = done
+        self._disk.checkpoint_bytes = size_of(folder)
         return {"time/checkpoint_s": time.perf_counter() - started}
 
     def restore(self, checkpoint: Checkpoint) -> None:
@@ -250,14 +304,37 @@ class Trainer:
         self.learner.policy.version = state["policy_version"]
         self.learner.load_optimizer_state(checkpoint.optimizer, num_optimizer_steps=state["num_optimizer_steps"])
         self.num_skipped_in_row = state["num_skipped_in_row"]
+        self._last_saved = checkpoint.step
         self.learner.load_state_dict(state["learner"])
+
+    def best_step(self, *, before: int | None = None) -> int | None:
+        """The saved step that `trainer.keep_best` keeps, as far as the metrics logged so far, or before that step, tell."""
+        key, direction = self.config.keep_best, self.config.keep_best_direction
+        if not key:
+            return None
+        rows = [row for row in read_metrics(self.folder) if before is None or row["step"] < before]
+        return best_step(rows, key, direction=direction, saved=saved_steps(self.folder / CHECKPOINTS))
+
+    def _trained(self) -> list[torch.nn.Parameter]:
+        critic = self.critic.trainable() if self.critic is not None else {}
+        return [*self.learner.policy.trainable().values(), *critic.values()]
 
     def _due(self, every: int, done: int) -> bool:
         """Whether something done every so many steps (0: never) is due; the last step always counts."""
         return done == self.config.steps or (every > 0 and done % every == 0)
 
     def _record(self, step: int, groups: list[Group], samples: list[Sample]) -> None:
-        write_rollout(self.folder / ROLLOUTS / f"step-{step + 1:06d}.parquet", groups, samples)
+        folder = self.folder / ROLLOUTS
+        path = folder / f"step-{step + 1:06d}.parquet"
+        write_rollout(path, groups, samples)
+        if self.config.keep_rollouts is not None:
+            keep_newest(folder, self.config.keep_rollouts)
+        self._disk.after_rollout(
+            path.stat().st_size,
+            num_left=self.config.steps - step - 1,
+            num_there=len(list(folder.iterdir())),
+            num_saved=len(saved_steps(self.folder / CHECKPOINTS)),
+        )
 
     def _check_skipped(self) -> None:
         if self.num_skipped_in_row >= self.config.max_skipped_updates:

@@ -163,3 +163,22 @@ def test_every_key_has_words_for_its_type_and_a_default_that_its_own_check_accep
     for key in schema.all_keys():
         assert key.default is not dataclasses.MISSING, key.name
         assert schema.type_of(key.name) is not None, key.name
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["trainer.keep_best=eval/bandit/succes"], "trainer.keep_best='eval/bandit/succes': must be a metric"),
+        (["trainer.keep_best=eval/bandit/success"], "needs evaluated steps that are saved"),
+        (
+            ["trainer.keep_best=eval/bandit/success", "evaluation.every=7"],
+            "evaluation.every=7 a multiple of trainer.save_every=5",
+        ),
+        (["trainer.keep_best=eval/bandid/success", "evaluation.every=5"], "did you mean 'bandit'?"),
+        (["trainer.keep_best_direction=min"], "has no effect without trainer.keep_best"),
+        (["trainer.keep_rollouts=0"], "must be at least 1, or null to keep all"),
+        (["trainer.on_signal=abandn"], "must be one of finish, abandon; did you mean 'abandon'?"),
+    ],
+)
+def test_retention_that_cannot_act_is_refused(overrides: list[str], message: str) -> None:
+    assert message in refusal("trainer.save_every=5", *overrides)

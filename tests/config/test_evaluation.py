@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from ragen.config import load
-from ragen.config.evaluation import load_for_evaluation
+from ragen.config.evaluation import load_for_evaluation, load_for_suite
+from ragen.config.suites import load_suite
 from ragen.errors import ConfigError
 
 
@@ -63,3 +64,29 @@ def test_what_cannot_be_played_is_refused_in_one_line(names: tuple[str, ...], op
     with pytest.raises(ConfigError) as caught:
         load_for_evaluation("m", None, names=names, options=options)
     assert re.fullmatch(expected, str(caught.value))  # "." is no line break: one line
+
+
+# -- suites ------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_suite_says_what_is_played_and_how_and_the_run_all_the_rest(run: Path) -> None:
+    planned = load_for_suite(str(run), run, "paper", overrides=["evaluation.num_episodes=4"])
+    assert [kind for kind, _ in planned] == ["paper-sampled", "paper-greedy"]
+    suite = load_suite("paper")
+    for (_, config), temperature in zip(planned, (0.5, 0.0), strict=True):
+        assert config.environments == suite.environments
+        assert (config.evaluation.num_episodes, config.evaluation.temperature) == (4, temperature)
+        assert (config.rollout.group_size, config.seed, config.model.name) == (4, 9, "smollm2-135m")
+
+
+def test_a_policy_that_does_not_sample_is_measured_once() -> None:
+    ((kind, config),) = load_for_suite("random", None, "paper")
+    assert (kind, config.evaluation.num_episodes) == ("paper-sampled", 256)
+
+
+@pytest.mark.parametrize(
+    "override", ["evaluation.temperature=1", "env=bandit", "environments.sokoban.max_turns=2", "~environments.bandit"]
+)
+def test_an_override_of_what_the_suite_says_is_refused(override: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"override {override!r}: has no effect with --suite")):
+        load_for_suite("some/model", None, "quick", overrides=[override])

@@ -16,7 +16,17 @@ def test_the_defaults_are_the_papers() -> None:
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("num_episodes", 0), ("temperature", -0.1), ("temperature", float("nan")), ("top_p", 0.0), ("top_p", 1.1), ("top_k", -1)],
+    [
+        ("num_episodes", 0),
+        ("temperature", -0.1),
+        ("temperature", float("nan")),
+        ("top_p", 0.0),
+        ("top_p", 1.1),
+        ("top_k", -1),
+        ("samples_per_seed", 0),
+        ("every", -1),
+        ("show_episodes", -1),
+    ],
 )
 def test_a_value_out_of_range_is_refused_by_its_full_key(key: str, value: float) -> None:
     config = EvaluationConfig(**{key: value})  # type: ignore[arg-type]
@@ -26,3 +36,8 @@ def test_a_value_out_of_range_is_refused_by_its_full_key(key: str, value: float)
 
 def test_greedy_sampling_is_allowed() -> None:
     EvaluationConfig(temperature=0.0).check()
+
+
+def test_a_suite_is_named_once() -> None:
+    with pytest.raises(ConfigError, match=r"^evaluation\.suites=\['quick', 'quick'\]: names a suite twice"):
+        EvaluationConfig(suites=["quick", "quick"]).check()

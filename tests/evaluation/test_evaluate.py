@@ -14,14 +14,14 @@ from ragen.credit.rewards import RewardsConfig
 from ragen.engines.scripted import ScriptedEngine, ScriptedReply
 from ragen.errors import TrainingError
 from ragen.evaluation.config import EvaluationConfig
-from ragen.evaluation.evaluate import evaluate, measure, summarise
+from ragen.evaluation.evaluate import evaluate
 from ragen.evaluation.results import EvaluationResult, read_result, write_result
+from ragen.evaluation.statistics import Interval
 from ragen.models.chat import ChatTemplate
-from ragen.records import EndReason, Group, Sampling, Split, Verdict
+from ragen.records import Sampling, Split
 from ragen.rollout.config import RolloutConfig, SamplingConfig
 from ragen.rollout.state_manager import EnvironmentConfig
 from tests.support.corridor import num_open
-from tests.support.finished import Episode, Played
 from tests.support.tokenizers import make_tokenizer
 
 TEMPLATE = ChatTemplate(make_tokenizer())
@@ -72,7 +72,7 @@ def test_rewards_of_one_s_own_are_measured_beside_the_environment_s_return() -> 
     rewards = RewardsConfig(functions={"mine": "tests.support.rewards:one"}, weights={"mine": 0.5, "environment": 0.0})
     measured = run(engine_of([RIGHT, NOISE]), evaluation, rewards=rewards)
     assert measured.environments["walk"].reward_parts == {"mine": 0.5}
-    assert measured.environments["walk"].returns == plain.environments["walk"].returns
+    assert measured.environments["walk"].episodes.returns == plain.environments["walk"].episodes.returns
     assert measured.metrics() == plain.metrics() | {"eval/walk/part/mine": 0.5}
 
 
@@ -85,10 +85,11 @@ def test_three_wins_and_one_reply_that_could_not_be_read() -> None:
     assert result.success.high == pytest.approx(0.95441, abs=1e-5)
     assert walk.success == result.success
     assert walk.return_.mean == pytest.approx(0.725)
-    assert walk.return_.low == pytest.approx(0.725 - 1.959964 * 0.275, abs=1e-5)  # s = 0.55, s.e. = 0.55 / sqrt(4)
-    assert walk.format_validity == 0.75
-    assert walk.num_turns == 1.0
-    assert walk.num_actions == 0.75
+    # Scaled from [-0.1, 1] to [0, 1] it is the same three of four.
+    assert walk.return_.low == pytest.approx(-0.1 + 1.1 * 0.30064, abs=1e-5)
+    assert walk.format_validity.mean == 0.75
+    assert walk.num_turns == Interval(mean=1.0)
+    assert walk.num_actions.mean == 0.75
     assert walk.end_reasons == {"parse_failure": 1, "solved": 3}
     assert walk.failures == {}
     assert (result.num_episodes, result.num_failed) == (4, 0)
@@ -118,7 +119,7 @@ def test_every_evaluation_plays_the_same_episodes_with_the_same_random_streams()
     first = run(alone, evaluation, step=0, walk=ONE_STEP)
     assert run(later, evaluation, step=99, walk=ONE_STEP).seeds == first.seeds
     both = run(beside, evaluation, step=0, other=ONE_STEP, walk=ONE_STEP)
-    assert both.environments["walk"].seeds == first.seeds
+    assert both.environments["walk"].episodes.seeds == first.seeds
     streams = [[request.sampling.seed for request in engine.requests] for engine in (alone, later, beside)]
     assert streams[0] == streams[1] == streams[2][3:]
     assert len(set(streams[0])) == 3
@@ -131,8 +132,8 @@ def test_broken_infrastructure_is_counted_apart_and_never_scored() -> None:
     walk = result.environments["walk"]
     assert (result.num_episodes, result.num_failed) == (3, 1)
     assert result.success.mean == pytest.approx(2 / 3)
-    assert walk.successes == (True, True, False)
-    assert len(walk.seeds) == len(result.seeds) == 3
+    assert walk.episodes.successes == (True, True, False)
+    assert len(walk.episodes.seeds) == len(result.seeds) == 3
     assert walk.failures == {"engine_error": 1}
     assert "engine_error" not in walk.end_reasons
 
@@ -150,49 +151,6 @@ def test_too_much_broken_infrastructure_is_an_error_and_not_a_score() -> None:
     rollout = dataclasses.replace(ROLLOUT, max_replacements_frac=0.0)
     with pytest.raises(TrainingError, match="2 of 4 trajectories failed"):
         run(engine_of([RIGHT] * 4, fail_at={0, 1}), EvaluationConfig(num_episodes=4), rollout=rollout)
-
-
-def test_a_tag_without_a_scored_episode_is_left_out_beside_others_and_named(caplog: pytest.LogCaptureFixture) -> None:
-    lost = Episode(turns=(), end_reason=EndReason.TIMEOUT, error="no answer in 60 s", tag="broken").made()
-    groups = [Group(trajectories=(Episode().made(),)), Group(trajectories=(), failed=(lost,))]
-    result = summarise(groups, model="m", step=0, kind="k", seconds=0.0, settings={}, rewards=RewardsConfig())
-    assert list(result.environments) == ["bandit"]
-    assert caplog.messages == ["evaluation of broken: no episode was scored, it is left out: no answer in 60 s"]
-
-
-def test_where_no_tag_has_a_scored_episode_that_is_an_error_that_names_the_cause() -> None:
-    lost = Episode(turns=(), end_reason=EndReason.TIMEOUT, error="no answer in 60 s").made()
-    with pytest.raises(TrainingError, match=r"evaluation of bandit: no episode was scored \(no answer in 60 s\)"):
-        summarise(
-            [Group(trajectories=(), failed=(lost,))],
-            model="m",
-            step=0,
-            kind="k",
-            seconds=0.0,
-            settings={},
-            rewards=RewardsConfig(),
-        )
-
-
-def test_success_is_the_environments_word_and_not_a_sign_of_the_reward() -> None:
-    """bug-log row 94: reward 0.5 without success, reward -0.1 with it."""
-    rich = Episode(seed=1, success=False, turns=(Played(reward=0.5),))
-    poor = Episode(seed=3, success=True, turns=(Played(reward=-0.1),))
-    tag = measure("bandit", [rich.made(), poor.made()], [])
-    assert tag.successes == (False, True)
-    assert tag.success.mean == 0.5
-    assert tag.returns == (0.5, -0.1)
-
-
-def test_episodes_of_one_and_of_three_turns_are_averaged_per_episode_and_validity_per_reply() -> None:
-    """bug-log rows 95 and 99: 1 + 3 turns, 2 + (4 + 5 + 9) sampled tokens, 3 of 4 replies valid."""
-    short = Episode(seed=1, success=True, turns=(Played(num_tokens=2),))
-    bad = Played(num_tokens=5, verdict=Verdict.EMPTY, actions=(), format_penalty=-0.1)
-    long = Episode(seed=3, turns=(Played(num_tokens=4), bad, Played(num_tokens=9, actions=("left", "right"))))
-    tag = measure("bandit", [short.made(), long.made()], [])
-    assert (tag.num_turns, tag.sampled_tokens, tag.num_actions) == (2.0, 10.0, 2.0)
-    assert tag.format_validity == 0.75
-    assert tag.returns == (0.0, -0.1)
 
 
 def test_several_tags_are_measured_apart_and_pooled_on_top() -> None:

@@ -9,11 +9,23 @@ from pathlib import Path
 import pytest
 
 from ragen.errors import StorageError
-from ragen.evaluation.results import EvaluationResult, TagResult, read_result, read_results, write_result
+from ragen.evaluation.results import Episodes, EvaluationResult, TagResult, read_result, read_results, write_result
 from ragen.evaluation.statistics import Interval
+from ragen.metrics import find
 from ragen.records import EndReason, Group
 from ragen.rollout.recorder import read_rollout
 from tests.support.finished import Episode
+
+EPISODES = Episodes(
+    seeds=(11, 13),
+    successes=(True, False),
+    returns=(0.5, 0.0),
+    turns=(1, 2),
+    valid_turns=(1, 2),
+    actions=(1, 1),
+    sampled_tokens=(15, 25),
+    prompt_tokens=(0, 0),
+)
 
 
 def result(*, step: int = 16, kind: str = "validation", mean: float = 0.5, seconds: float = 12.5) -> EvaluationResult:
@@ -21,15 +33,16 @@ def result(*, step: int = 16, kind: str = "validation", mean: float = 0.5, secon
         num_episodes=2,
         success=Interval(mean=mean, low=0.1, high=0.9),
         return_=Interval(mean=0.25),
-        format_validity=1.0,
-        num_turns=1.5,
-        num_actions=1.0,
-        sampled_tokens=20.0,
+        pass_at=(Interval(mean=mean),),
+        pass_all=(Interval(mean=mean),),
+        format_validity=Interval(mean=1.0, low=0.8, high=1.0),
+        num_turns=Interval(mean=1.5),
+        num_actions=Interval(mean=1.0),
+        sampled_tokens=Interval(mean=20.0),
+        prompt_tokens=None,
         end_reasons={"failed": 1, "solved": 1},
         failures={"timeout": 3},
-        seeds=(11, 13),
-        successes=(True, False),
-        returns=(0.5, 0.0),
+        episodes=EPISODES,
     )
     return EvaluationResult(
         model="tiny",
@@ -54,7 +67,7 @@ def test_the_file_has_what_a_reader_looks_for_at_its_top_level(tmp_path: Path) -
     assert data["seeds"] == [11, 13]
     assert data["settings"]["temperature"] == 0.5
     assert data["environments"]["bandit"]["return"] == {"mean": 0.25, "low": None, "high": None}
-    assert data["environments"]["bandit"]["successes"] == [True, False]
+    assert data["environments"]["bandit"]["episodes"]["successes"] == [True, False]
 
 
 def test_a_result_is_read_back_as_it_was(tmp_path: Path) -> None:
@@ -125,4 +138,26 @@ def test_the_logged_metrics_carry_the_tag() -> None:
         "eval/bandit/success": 0.5,
         "eval/bandit/return": 0.25,
         "eval/bandit/format_validity": 1.0,
+        "eval/bandit/turns": 1.5,
+        "eval/bandit/actions": 1.0,
+        "eval/bandit/sampled_tokens": 20.0,
     }
+
+
+def test_with_several_samples_a_seed_every_pass_at_k_is_logged() -> None:
+    both = (Interval(mean=0.5), Interval(mean=0.75))
+    tag = dataclasses.replace(result().environments["bandit"], pass_at=both, pass_all=both[::-1])
+    metrics = dataclasses.replace(result(), environments={"bandit": tag}).metrics()
+    passes = {key: value for key, value in metrics.items() if "pass" in key}
+    assert passes == {
+        "eval/bandit/pass_at_1": 0.5,
+        "eval/bandit/pass_at_2": 0.75,
+        "eval/bandit/pass_all_1": 0.75,
+        "eval/bandit/pass_all_2": 0.5,
+    }
+    assert all(find(key) for key in metrics)
+
+
+def test_columns_of_unequal_length_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"columns of unequal length: .*'turns': 1"):
+        dataclasses.replace(EPISODES, turns=(1,))

@@ -1,12 +1,22 @@
-"""Intervals against published tables and sums worked by hand."""
+"""Intervals of one mean: published tables, sums worked by hand, and coverage over simulated evaluations."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragen.evaluation.statistics import Interval, clustered_interval, wilson_interval
+from ragen.evaluation.statistics import (
+    Interval,
+    clustered_share,
+    mean_interval,
+    ratio_interval,
+    share_interval,
+    t_quantile,
+    wilson_interval,
+)
+from tests.support import coverage
 
 
 @pytest.mark.parametrize(
@@ -21,6 +31,7 @@ def test_wilson_interval_agrees_with_the_published_table(num_successes: int, num
     assert interval.high == pytest.approx(high, abs=5e-5)
 
 
+@settings(max_examples=50)
 @given(st.integers(1, 400).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
 def test_wilson_interval_holds_its_mean_stays_in_the_unit_interval_and_mirrors(counts: tuple[int, int]) -> None:
     successes, trials = counts
@@ -38,28 +49,129 @@ def test_wilson_interval_refuses_impossible_counts(num_successes: int, num_trial
         wilson_interval(num_successes, num_trials)
 
 
-def test_interval_of_independent_values_is_the_usual_one() -> None:
-    """Values 1, 2, 3, 4: mean 2.5, s^2 = 5/3, s.e. = sqrt(5/12) = 0.645497, times 1.959964 = 1.265152."""
-    interval = clustered_interval([1.0, 2.0, 3.0, 4.0], [10, 11, 12, 13])
-    assert interval.mean == 2.5
-    assert interval.low == pytest.approx(1.234848, abs=1e-6)
-    assert interval.high == pytest.approx(3.765152, abs=1e-6)
+def test_the_quantiles_of_t_are_those_of_the_printed_tables() -> None:
+    assert t_quantile([1, 2, 10, 30]) == pytest.approx([12.706, 4.303, 2.228, 2.042], abs=5e-4)
 
 
-def test_members_of_one_seed_that_agree_count_once() -> None:
-    """Seeds a: 0, 0 and b: 1, 1. Residual sums -1 and +1: s.e.^2 = 2/1 * 2 / 16 = 0.25, half width 1.96 * 0.5."""
-    interval = clustered_interval([0.0, 0.0, 1.0, 1.0], ["a", "a", "b", "b"])
-    assert interval.mean == 0.5
-    assert interval.low == pytest.approx(0.5 - 0.979982, abs=1e-6)
-    assert interval.high == pytest.approx(0.5 + 0.979982, abs=1e-6)
-    assert clustered_interval([0.0, 1.0], ["a", "b"]).high == pytest.approx(interval.high)
+@pytest.mark.parametrize("num_solved", [0, 1, 17, 40])
+def test_one_episode_a_seed_gives_wilson_s_interval(num_solved: int) -> None:
+    wins = [i < num_solved for i in range(40)]
+    found, wilson = share_interval(wins, range(40)), wilson_interval(num_solved, 40)
+    assert (found.mean, found.low, found.high) == pytest.approx((wilson.mean, wilson.low, wilson.high), abs=1e-12)
 
 
-def test_one_seed_has_a_mean_but_no_interval() -> None:
-    assert clustered_interval([1.0, 3.0], [7, 7]) == Interval(mean=2.0)
+def test_samples_that_always_agree_within_a_seed_count_once() -> None:
+    wins = [won for won in (True, False, False, True, True) for _ in range(16)]
+    found, wilson = share_interval(wins, [i // 16 for i in range(80)]), wilson_interval(3, 5)
+    assert (found.mean, found.low, found.high) == pytest.approx((wilson.mean, wilson.low, wilson.high), abs=1e-12)
+
+
+def test_an_effective_number_of_trials_worked_by_hand() -> None:
+    """Four seeds with 1, 1, 2 and 0 of 2: residuals 0, 0, 1, -1 around 1 each.
+
+    V = 4/3 * 2 / 64 = 1/24, p (1 - p) / V = 6. Kurtosis 4 * 2 / 4 = 2: 2 * 4 / 1 = 8 degrees, at most 3, t = 3.182446. So
+    6 * (1.959964 / 3.182446)^2 = 2.28 trials, below the four seeds that there are: Wilson's interval of 2 in 4.
+    """
+    found, wilson = share_interval([1, 0, 0, 1, 1, 1, 0, 0], [1, 1, 2, 2, 3, 3, 4, 4]), wilson_interval(2, 4)
+    assert (found.low, found.high) == pytest.approx((wilson.low, wilson.high), abs=1e-12)
+
+
+def test_an_effective_number_above_the_seeds_worked_by_hand() -> None:
+    """Eight seeds of 4 samples: six with 2 solved, one with 1, one with 3. Residuals 0 (six times), -1, 1; N = 32, p = 1/2.
+
+    V = 8/7 * 2 / 1024 = 1/448; p (1 - p) / V = 112. Kurtosis 8 * 2 / 4 = 4: 16 / 3 = 5.3333 degrees. Between t(5) = 2.570582 and
+    t(6) = 2.446912 lies 2.5218, and 112 * (1.959964 / 2.5218)^2 = 67.65. At p = 1/2 Wilson's half width is
+    z / (2 sqrt(n + z^2)) = 1.959964 / (2 sqrt(71.49)) = 0.1159.
+    """
+    wins = [i < solved for solved in (2, 2, 2, 2, 2, 2, 1, 3) for i in range(4)]
+    found = share_interval(wins, [i // 4 for i in range(32)])
+    assert found.low is not None
+    assert found.high is not None
+    assert (found.high - found.low) / 2 == pytest.approx(0.1159, abs=2e-4)
+
+
+def test_a_mean_without_limits_is_scaled_by_the_least_and_the_greatest_value() -> None:
+    """-0.1 and 1 are a share in disguise: three of four."""
+    wilson = wilson_interval(3, 4)
+    assert wilson.low is not None
+    assert wilson.high is not None
+    found = mean_interval([1.0, -0.1, 1.0, 1.0], [1, 2, 3, 4])
+    assert found.mean == pytest.approx(0.725)
+    assert found.low == pytest.approx(-0.1 + 1.1 * wilson.low)
+    assert found.high == pytest.approx(-0.1 + 1.1 * wilson.high)
+
+
+def test_many_symmetric_values_have_nearly_the_usual_interval() -> None:
+    """200 values evenly over [0, 1]: s^2 = (200^2 - 1) / 12 / 200^2 * 200/199, s.e. = 0.020463, t(199) = 1.97196: 0.04035."""
+    found = mean_interval([(i + 0.5) / 200 for i in range(200)], range(200))
+    assert found.low == pytest.approx(0.5 - 0.04035, abs=2e-4)
+    assert found.high == pytest.approx(0.5 + 0.04035, abs=2e-4)
+
+
+def test_what_the_data_cannot_tell_has_no_interval() -> None:
+    assert mean_interval([1.0, 3.0], [7, 7]) == Interval(mean=2.0)  # one seed
+    assert mean_interval([2.0, 2.0], [7, 9]) == Interval(mean=2.0)  # nothing that differs
+    assert ratio_interval([], [], []) == Interval(mean=0.0)
+    assert ratio_interval([0, 0], [0, 0], [1, 2]) == Interval(mean=0.0)
+
+
+def test_a_ratio_weighs_every_thing_alike_whatever_its_episode() -> None:
+    """1 of 1 and 0 of 3: 1 of 4."""
+    assert ratio_interval([1, 0], [1, 3], [1, 2]).mean == 0.25
+
+
+def test_a_batch_of_data_sets_gives_what_each_gives_alone() -> None:
+    sums = np.array([[0.0, 3.0, 1.0, 2.0], [3.0, 3.0, 3.0, 3.0], [0.0, 0.0, 0.0, 1.0]])
+    together = np.stack(clustered_share(sums, np.full((3, 4), 3.0)), axis=1)
+    alone = [clustered_share(row, np.full(4, 3.0)) for row in sums]
+    assert together == pytest.approx(np.array(alone), abs=1e-15)
 
 
 @pytest.mark.parametrize(("values", "clusters"), [([], []), ([1.0], [1, 2])])
-def test_interval_refuses_missing_or_unequal_data(values: list[float], clusters: list[int]) -> None:
+def test_missing_or_unequal_data_are_refused(values: list[float], clusters: list[int]) -> None:
     with pytest.raises(ValueError, match="clusters"):
-        clustered_interval(values, clusters)
+        mean_interval(values, clusters)
+
+
+def test_a_share_above_one_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"must lie in \[0\.0, 1\.0\]"):
+        share_interval([0.5, 1.5], [1, 2])
+
+
+# --- coverage; docs/statistics.md has it for 10 000 evaluations a line, measured by the same functions
+
+SHORT = 1500  # one standard error is 0.56 points, so that 4 of them are 2.3
+
+
+@pytest.mark.parametrize("band", coverage.BANDS)
+def test_95_percent_is_95_percent_for_independent_episodes(band: tuple[float, float]) -> None:
+    line = coverage.wilson(np.random.default_rng(1), num=SHORT, episodes=128, band=band)
+    assert 0.935 <= line.coverage <= 0.98
+
+
+@pytest.mark.parametrize("alike", [0.0, 0.4, 0.8, 1.0])
+@pytest.mark.parametrize(("seeds", "samples", "band"), [(64, 4, (0.2, 0.3)), (32, 16, (0.45, 0.55)), (128, 8, (0.85, 0.93))])
+def test_95_percent_is_95_percent_for_clustered_episodes(
+    alike: float, seeds: int, samples: int, band: tuple[float, float]
+) -> None:
+    line = coverage.success(np.random.default_rng(2), num=SHORT, seeds=seeds, samples=samples, alike=alike, band=band)
+    assert 0.93 <= line.coverage <= 0.975
+
+
+def test_rare_successes_of_few_clustered_seeds_are_not_overrated() -> None:
+    """The usual interval holds the truth in four of five such evaluations: where nothing is solved it has no width."""
+    line = coverage.success(np.random.default_rng(3), num=SHORT, seeds=32, samples=16, alike=0.8, band=(0.015, 0.03))
+    assert line.of_usual < 0.7
+    assert line.coverage > 0.93
+
+
+@pytest.mark.parametrize("name", ["exponential", "puzzle, 25 % solved", "puzzle, 90 % solved, 8 samples"])
+def test_95_percent_is_95_percent_for_skewed_returns(name: str) -> None:
+    line = coverage.returns(np.random.default_rng(4), num=SHORT, seeds=64, name=name)
+    assert 0.93 <= line.coverage <= 0.975
+
+
+@pytest.mark.parametrize(("samples", "rates"), [(1, (0.3, 0.6)), (4, (0.05, 0.05)), (16, (0.5, 0.5))])
+def test_95_percent_is_95_percent_for_paired_differences(samples: int, rates: tuple[float, float]) -> None:
+    line = coverage.differences(np.random.default_rng(5), num=SHORT, seeds=64, samples=samples, rates=rates, alike=0.7)
+    assert 0.93 <= line.coverage <= 0.98

@@ -148,6 +148,16 @@ def test_a_first_prompt_without_room_is_a_setting_at_fault() -> None:
     assert num_open() == 0
 
 
+def test_a_first_observation_without_end_is_the_environment_s_fault_and_nobody_s_setting() -> None:
+    """Bug-log row 45: one such episode must not end a run whose other episodes fit."""
+    engine = scripted([])
+    trajectory = play(engine, corridor(observation="huge"), make_context=contexts(max_context_tokens=1000))
+    assert (trajectory.end_reason, trajectory.turns) == (EndReason.ENVIRONMENT_ERROR, ())
+    assert "a first observation of 100000 characters leaves no room for a reply, even cut to" in trajectory.error
+    assert engine.requests == []
+    assert num_open() == 0
+
+
 def test_a_reset_that_raises_ends_the_trajectory_with_its_cause() -> None:
     """Bug-log row 44: the environment raises only in reset."""
     trajectory = play(scripted([]), corridor(raise_in_reset=True))

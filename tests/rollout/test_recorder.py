@@ -14,6 +14,7 @@ from hypothesis.extra import numpy as hnp
 
 from ragen.errors import StorageError
 from ragen.records import (
+    ChatMessage,
     EndReason,
     EpisodeKey,
     FinishReason,
@@ -74,6 +75,7 @@ def segments(draw: st.DrawFn) -> Segment:
         ids=draw(hnp.arrays(np.int32, length)),
         mask=draw(hnp.arrays(np.bool_, length)),
         logprobs=draw(hnp.arrays(np.float32, length, elements=FLOATS32)),
+        prompt=tuple(draw(st.lists(st.builds(ChatMessage, role=TEXTS, content=TEXTS), max_size=2))),
     )
 
 
@@ -139,6 +141,7 @@ def test_what_is_written_is_read_back_exactly(tmp_path_factory: pytest.TempPathF
         for number, (found, segment) in enumerate(zip(recorded.trajectory.segments, trajectory.segments, strict=True)):
             for name in ("ids", "mask", "logprobs"):
                 assert_same_array(getattr(found, name), getattr(segment, name))
+            assert found.prompt == segment.prompt
             advantages = recorded.advantages[number]
             if (trajectory.key, number) in trained:
                 assert advantages is not None
@@ -217,7 +220,7 @@ def test_a_missing_or_cut_file_is_one_line(tmp_path: Path, content: bytes | None
 def test_another_parquet_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.parquet"
     pq.write_table(pa.table({"a": [1]}), path)
-    with pytest.raises(StorageError, match="not a rollout file of format 3"):
+    with pytest.raises(StorageError, match="not a rollout file of format 4"):
         read_rollout(path)
 
 

@@ -177,7 +177,7 @@ def assert_exact(played: Played) -> None:
         assert segment.ids[: first.start].tolist() == _rendered(played, places[0])
         if len(places) == 1:
             continue
-        texts = [_asked(played, place)[-1]["content"] for place in places]
+        texts = [asked(played, place)[-1]["content"] for place in places]
         conversation = Conversation(system="s", user="u", texts=(*texts[1:], "end"), thoughts=played.context.config.think)
         between = pieces(played.template, played.tokenizer, conversation)[1:-1]
         for (before, after), piece in zip(pairwise(places), between, strict=True):
@@ -190,7 +190,7 @@ def assert_exact(played: Played) -> None:
             assert segment.ids[start:stop].tolist() == expected
 
 
-def _asked(played: Played, place: int) -> Sequence[Message]:
+def asked(played: Played, place: int) -> Sequence[Message]:
     """The chat that a completion answers, without system message. The request for a summary follows the reply before it."""
     view = played.views[place]
     if view is not None:
@@ -204,7 +204,7 @@ def _asked(played: Played, place: int) -> Sequence[Message]:
 def _goes_on(played: Played, before: int, after: int) -> bool:
     """Whether the memory shows the first prompt, its reply, and one message more. A request for a summary always does."""
     view, part = played.views[after], written(played.trajectory)[before]
-    return view is None or (isinstance(part, Turn) and view[:-1] == [*_asked(played, before), _said(part)])
+    return view is None or (isinstance(part, Turn) and view[:-1] == [*asked(played, before), _said(part)])
 
 
 def _said(turn: Turn) -> Message:
@@ -212,7 +212,7 @@ def _said(turn: Turn) -> Message:
 
 
 def _rendered(played: Played, place: int) -> list[int]:
-    chat = [{"role": "system", "content": played.context.format.system}, *_asked(played, place)]
+    chat = [{"role": "system", "content": played.context.format.system}, *asked(played, place)]
     text = rendered(played.template, played.tokenizer, chat) + played.template.layout.header  # of T_HEADER: what every reply has
     return with_bos(played.tokenizer, _encoded(played, text, place))
 

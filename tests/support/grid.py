@@ -144,7 +144,7 @@ def trainer_of(config: Config, folder: Path) -> Iterator[Trainer]:
     display = Display(Console(file=io.StringIO(), width=140))
     trackers = Trackers(config.tracking, warn=print)
     trainer: Any
-    trainer, _ = module._assemble(config, folder, None, trackers, display)
+    trainer, _ = module.assemble(config, folder, None, trackers, display)
     try:
         yield trainer
     finally:

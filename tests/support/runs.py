@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import pytest
 from rich.console import Console
 
 from ragen import run as module
@@ -18,6 +20,9 @@ from ragen.rollout.recorder import Recorded, read_rollout
 from ragen.run import RunSummary
 from ragen.training.checkpoint import MANIFEST
 from tests.support.models import tiny_llama
+
+ARPO = ("algorithm=arpo", "algorithm.entropy_coef=0.01")  # the raw return: every reply, also an unreadable one, moves the weights
+LORA = ("model.tuning=lora", "model.lora_rank=4")
 
 # Twelve trajectories a step in three groups, eight tokens a reply.
 SMALL = (
@@ -43,7 +48,7 @@ def corridor_config(folder: Path, *overrides: str, model: Path | str = "") -> Co
     return small_config(folder, *limits, *overrides, model=model)
 
 
-def run(config: Config, *, resume: bool = False, picture: bool = False) -> tuple[RunSummary, str]:
+def run(config: Config, *, resume: bool | str = False, picture: bool = False) -> tuple[RunSummary, str]:
     """Train; the summary and what a person saw. The learning curve takes as long to draw as such a run, so few tests want it."""
     console = Console(file=io.StringIO(), width=140, force_terminal=False)
     blank = mock.patch.object(module, "draw_learning_curve", side_effect=lambda rows, path, title: path.touch())
@@ -83,3 +88,33 @@ def same_rollouts(a: list[Recorded], b: list[Recorded]) -> bool:
         return fields, [None if array is None else array.tobytes() for array in (*arrays, *row.advantages)]
 
     return [plain(row) for row in a] == [plain(row) for row in b]
+
+
+def on_call(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, number: int, act: Callable[[], None]) -> None:
+    """Do `act` before the call of `owner.name` with this number, counted from 1."""
+    honest = getattr(owner, name)
+    calls: list[None] = []
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        calls.append(None)
+        if len(calls) == number:
+            act()
+        return honest(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, counted)
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def assert_same_run(a: Path, b: Path, last: int) -> None:
+    """Weights, optimiser state, metrics, evaluations and trajectories: everything but seconds, bit for bit."""
+    assert weights_of(a, last) == weights_of(b, last)
+    assert metrics_of(a) == metrics_of(b)
+    first, second = rollouts_of(a), rollouts_of(b)
+    assert first.keys() == second.keys()
+    assert [name for name in first if not same_rollouts(first[name], second[name])] == []
+    for path in sorted((a / "eval").glob("*.json")):
+        one, other = (json.loads((folder / "eval" / path.name).read_text()) for folder in (a, b))
+        assert {**one, "seconds": 0} == {**other, "seconds": 0}

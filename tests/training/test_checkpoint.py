@@ -26,6 +26,7 @@ from ragen.training.checkpoint import (
     load_parameters,
     optimizer_tensors,
     save_checkpoint,
+    tidy_checkpoints,
 )
 from tests.support.models import tiny_llama
 
@@ -356,3 +357,14 @@ def test_a_checkpoint_is_opened_by_transformers_as_it_is(tmp_path: Path) -> None
     opened = AutoModelForCausalLM.from_pretrained(folder)
     assert opened.state_dict().keys() == model.state_dict().keys()
     assert all(torch.equal(tensor, model.state_dict()[name]) for name, tensor in opened.state_dict().items())
+
+
+def test_room_that_a_killed_process_was_making_is_made_on_resuming(tmp_path: Path) -> None:
+    """Killed between saving the last step and deleting the first, or half-way through deleting it."""
+    for step in (1, 2, 3):
+        save(tmp_path, step, keep=9)
+    (tmp_path / ".step-000007.tmp").mkdir()
+    tidy_checkpoints(tmp_path, keep=1, keep_step=2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000002", "step-000003"]
+    tidy_checkpoints(tmp_path, keep=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000003"]

@@ -164,3 +164,14 @@ def test_an_error_inside_a_bar_passes_through(terminal: bool) -> None:
     with pytest.raises(ZeroDivisionError), display.update_progress(2):
         raise ZeroDivisionError
     display.message("the next line still prints")
+
+
+def test_a_log_that_has_grown_is_put_aside_in_the_place_of_an_earlier_one(tmp_path: Path) -> None:
+    display = Display(Console(file=io.StringIO()), max_log_bytes=30)  # a line has 20 characters of time and two spaces
+    display.open_log(tmp_path / "log.txt")
+    for word in ("first line", "second line", "third line"):
+        display.message(word)
+    display.close_log()
+    assert (tmp_path / "log.1.txt").read_text().endswith("second line\n")
+    assert (tmp_path / "log.txt").read_text().endswith("third line\n")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["log.1.txt", "log.txt"]

@@ -29,8 +29,8 @@ class Tag:
     num_episodes: int = 256
     success: Mean = Mean(mean=0.11, low=0.08, high=0.155)
     return_: Mean = Mean(mean=-0.05, low=-0.06, high=-0.04)
-    format_validity: float = 0.132
-    sampled_tokens: float = 33.4
+    format_validity: Mean = Mean(mean=0.132, low=0.1, high=0.17)
+    sampled_tokens: Mean = Mean(mean=33.4)
     reward_parts: dict[str, float] = field(default_factory=dict)
 
 
@@ -57,7 +57,9 @@ def row(text: str, label: str) -> str:
 
 AFTER = Evaluation(
     step=16,
-    environments={"bandit": Tag(success=Mean(mean=0.93, low=0.89, high=0.955), return_=Mean(mean=0.24), format_validity=1.0)},
+    environments={
+        "bandit": Tag(success=Mean(mean=0.93, low=0.89, high=0.955), return_=Mean(mean=0.24), format_validity=Mean(mean=1.0))
+    },
 )
 
 
@@ -66,7 +68,7 @@ def test_the_table_sets_before_beside_after_with_intervals() -> None:
     assert "Held-out seeds, 256 episodes of bandit" in text
     assert row(text, "success") == "success │ 11.0% [8.0%, 15.5%] │ 93.0% [89.0%, 95.5%]"
     assert row(text, "return") == "return │ -0.050 [-0.060, -0.040] │ +0.240"
-    assert row(text, "format validity") == "format validity │ 13.2% │ 100.0%"
+    assert row(text, "format validity") == "format validity │ 13.2% [10.0%, 17.0%] │ 100.0%"
     assert row(text, "sampled tokens") == "sampled tokens │ 33.4 │ 33.4"
     assert "before (step 0)" in text
     assert "after (step 16)" in text

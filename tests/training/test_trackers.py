@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.record_writer import masked_crc32c
 
 from ragen.errors import ConfigError, StorageError
+from ragen.records import Trajectory
 from ragen.training import trackers as module
 from ragen.training.trackers import RunInfo, Trackers, TrackingConfig, read_metrics
 
@@ -109,6 +110,9 @@ class Recording:
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         self._note("log", dict(metrics), step)
 
+    def show(self, name: str, episodes: Sequence[Trajectory], step: int) -> None:
+        self._note("show", name, len(episodes), step)
+
     def finish(self) -> None:
         self._note("finish")
 
@@ -187,9 +191,9 @@ def test_a_folder_that_happens_to_be_called_wandb_is_not_the_package(monkeypatch
 
 
 def events(folder: Path) -> list[Event]:
-    """All events of all files, decoded by hand: length (8 bytes), its checksum (4), data, its checksum (4)."""
+    """All events of all files, by name, decoded by hand: length (8 bytes), its checksum (4), data, its checksum (4)."""
     found = []
-    for path in sorted(folder.glob("events.*"), key=lambda path: path.stat().st_mtime_ns):
+    for path in sorted(folder.glob("events.*")):
         data, at = path.read_bytes(), 0
         while at < len(data):
             size = int.from_bytes(data[at : at + 8], "little")
@@ -216,13 +220,38 @@ def test_tensorboard_files_hold_the_numbers_under_their_steps(tmp_path: Path) ->
     ]
 
 
-def test_tensorboard_is_told_to_forget_what_is_played_again(tmp_path: Path) -> None:
-    made = Trackers(TrackingConfig(), warn=pytest.fail)
-    made.start(RunInfo(folder=tmp_path, name="bandit", config={}, resumed_step=5))
-    made.log({"x": 1.0}, 6)
-    made.finish()
-    starts = [event.step for event in events(tmp_path / "tensorboard") if event.session_log.status == event.session_log.START]
-    assert starts == [6]
+@pytest.mark.parametrize("killed", [True, False])
+def test_tensorboard_forgets_what_is_played_again_and_lacks_no_step(tmp_path: Path, killed: bool) -> None:
+    """Twice within a second, which names the files alike. Killed between metrics.jsonl and TensorBoard, it lacks step 5."""
+    first = Trackers(TrackingConfig(), warn=pytest.fail)
+    first.start(RunInfo(folder=tmp_path, name="bandit", config={}))
+    for step in (4, 6, 7) if killed else (4, 5, 6, 7):
+        first.log({"x": float(step)}, step)
+    first.finish()
+    rows = "".join(f'{{"step": {step}, "x": {float(step)}}}\n' for step in (4, 5, 6, 7))
+    (tmp_path / "metrics.jsonl").write_text(rows)
+    (only,) = (tmp_path / "tensorboard").iterdir()
+    only.write_bytes(only.read_bytes() + (99).to_bytes(8, "little") + b"torn")
+    second = Trackers(TrackingConfig(), warn=pytest.fail)
+    second.start(RunInfo(folder=tmp_path, name="bandit", config={}, resumed_step=5))
+    second.log({"x": 60.0}, 6)
+    second.finish()
+    only.write_bytes(only.read_bytes()[:-12])
+    assert remembered(events(tmp_path / "tensorboard")) == {4: 4.0, 5: 5.0, 6: 60.0}
+    assert steps(tmp_path) == [4, 5, 6]
+
+
+def remembered(found: list[Event]) -> dict[int, float]:
+    """What TensorBoard shows of series x: a session that starts at a step makes it forget that one and all later ones."""
+    values: dict[int, float] = {}
+    for event in found:
+        if event.session_log.status == event.session_log.START:
+            values = {step: value for step, value in values.items() if step < event.step}
+        for value in event.summary.value:
+            if value.tag == "x":
+                assert event.step not in values, "a step twice"
+                values[event.step] = value.simple_value
+    return values
 
 
 # --- settings

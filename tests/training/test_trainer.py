@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import io
+import itertools
 import math
+import resource
+import threading
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -24,6 +30,7 @@ from ragen.rollout.curriculum import CurriculumConfig
 from ragen.rollout.recorder import read_rollout
 from ragen.rollout.state_manager import EnvStateManager
 from ragen.training import trainer as module
+from ragen.training.checkpoint import save_checkpoint, saved_steps, size_of
 from ragen.training.config import TrainerConfig
 from ragen.training.display import Display
 from ragen.training.trackers import RunInfo, Trackers, TrackingConfig, read_metrics
@@ -87,6 +94,7 @@ class Parts:
         rewards: RewardsConfig | None = None,
         filter: FilterConfig | None = None,
         environments: EnvStateManager | None = None,
+        evaluate_every: int = 0,
         **config: Any,
     ) -> None:
         self.engine, self.learner = StandInEngine(), StandInLearner(bad)
@@ -99,6 +107,7 @@ class Parts:
         trackers = Trackers(TrackingConfig(backends=[]), warn=print)
         trackers.start(RunInfo(folder=folder, name="run", config={}, resumed_step=None))
         monkeypatch.setattr(module, "save_checkpoint", lambda root, done, **rest: self.saved.append(done))
+        monkeypatch.setattr(module, "size_of", lambda folder: 1000)
         monkeypatch.setattr(module, "collect", self.collect)
         self.trainer = Trainer(
             folder=folder,
@@ -112,6 +121,7 @@ class Parts:
             environments=environments or manager(corridor=corridor()),
             make_context=cast(Any, None),
             evaluate=self.evaluate,
+            evaluate_every=evaluate_every,
             trackers=trackers,
             display=display,
         )
@@ -119,7 +129,6 @@ class Parts:
     async def collect(
         self, handles: Any, make_context: Any, engine: Any, request: Any, config: Any, show: Any, num_step: Any
     ) -> list[Group]:
-        assert engine.num_resets == len(self.requests) + 1
         self.requests.append(request)
         return self.groups
 
@@ -130,7 +139,7 @@ class Parts:
 
 def test_saving_and_evaluating_come_when_they_are_due_and_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bug-log row 78: the last step always."""
-    parts = Parts(tmp_path, monkeypatch, steps=7, save_every=3, eval_every=2)
+    parts = Parts(tmp_path, monkeypatch, steps=7, save_every=3, evaluate_every=2)
     parts.trainer.run()
     assert (parts.saved, parts.evaluated) == ([3, 6, 7], [2, 4, 6, 7])
     rows = read_metrics(tmp_path)
@@ -141,7 +150,7 @@ def test_saving_and_evaluating_come_when_they_are_due_and_at_the_end(tmp_path: P
 
 
 def test_without_an_interval_evaluation_comes_at_the_end_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = Parts(tmp_path, monkeypatch, steps=3, save_every=9, eval_every=0)
+    parts = Parts(tmp_path, monkeypatch, steps=3, save_every=9, evaluate_every=0)
     parts.trainer.run()
     assert (parts.saved, parts.evaluated) == ([3], [3])
 
@@ -310,7 +319,7 @@ def test_refill_ends_with_its_budget_and_the_step_without_an_update(
     """Nothing ever teaches anything: no error and no lost step; it is shown, saved and evaluated when that is due."""
     episodes = manager(group_size=2, corridor=corridor(num_groups=4))
     filter = FilterConfig(drop_zero_spread=True, **settings)
-    parts = Parts(tmp_path, monkeypatch, filter=filter, environments=episodes, steps=3, save_every=2, eval_every=1)
+    parts = Parts(tmp_path, monkeypatch, filter=filter, environments=episodes, steps=3, save_every=2, evaluate_every=1)
     played = Played(parts, monkeypatch, {})
     parts.trainer.run()
     assert [numbers for numbers, _ in played.rounds] == rounds * 3
@@ -389,3 +398,90 @@ def test_the_price_of_long_replies_is_a_part_of_the_return_that_is_logged(
 
 def _cut(trajectory: Trajectory) -> Trajectory:
     return replace(trajectory, turns=tuple(replace(turn, finish_reason=FinishReason.LENGTH) for turn in trajectory.turns))
+
+
+# -- what is kept, and what is left behind -------------------------------------------------------------------------------------
+
+
+class SavingParts(Parts):
+    """Parts whose checkpoints are real folders; `scores` are the successes of the evaluations, one after each step."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, scores: Sequence[float], **config: Any) -> None:
+        super().__init__(folder, monkeypatch, steps=len(scores), save_every=1, evaluate_every=1, **config)
+        self.scores = scores
+        monkeypatch.setattr(module, "save_checkpoint", save_checkpoint)
+        monkeypatch.setattr(module, "size_of", size_of)
+
+    def evaluate(self, done: int) -> Mapping[str, float]:
+        return {"eval/corridor/success": self.scores[done - 1]}
+
+    def kept(self) -> list[int]:
+        return sorted(saved_steps(self.trainer.folder / "checkpoints"))
+
+
+@pytest.mark.parametrize(
+    ("direction", "scores", "kept"),
+    [
+        ("max", [0.1, 0.9, 0.2, 0.9, 0.3], [2, 5]),  # of equal ones the first
+        ("min", [0.5, 0.4, 0.1, 0.2, 0.3], [3, 5]),
+        ("max", [0.1, 0.2, 0.3, 0.4, 0.5], [4, 5]),  # the last is only known to be the best after it was saved
+    ],
+)
+def test_the_best_checkpoint_is_kept_beside_the_newest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, direction: str, scores: list[float], kept: list[int]
+) -> None:
+    best = {"keep_best": "eval/corridor/success", "keep_best_direction": direction}
+    parts = SavingParts(tmp_path, monkeypatch, scores, keep_checkpoints=1, **best)
+    parts.trainer.run()
+    assert parts.kept() == kept
+    assert parts.trainer.best_step() == (kept[0] if direction == "min" or kept[0] == 2 else 5)
+
+
+def test_without_a_best_one_the_newest_alone_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = SavingParts(tmp_path, monkeypatch, [0.9, 0.1, 0.1], keep_checkpoints=1)
+    parts.trainer.run()
+    assert parts.kept() == [3]
+    assert parts.trainer.best_step() is None
+
+
+@pytest.mark.parametrize(("number", "kept"), [(2, [4, 5]), (None, [1, 2, 3, 4, 5])])
+def test_only_the_newest_rollouts_are_kept_if_that_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int | None, kept: list[int]
+) -> None:
+    Parts(tmp_path, monkeypatch, steps=5, keep_rollouts=number).trainer.run()
+    assert sorted(int(path.stem[5:]) for path in (tmp_path / "rollouts").iterdir()) == kept
+
+
+def test_a_disk_that_will_not_hold_the_run_is_named_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One byte is free; the policy alone needs more."""
+    parts = Parts(tmp_path, monkeypatch, steps=4)
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=1))
+    parts.trainer.run()
+    assert parts.seen.getvalue().count("are still to be written and") == 1
+
+
+def resident() -> int:
+    """Bytes of this process that are in memory now."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="reads /proc")
+def test_memory_files_and_threads_stay_flat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bug-log row 106: a hundred steps of real files and metrics; after the first thirty nothing grows but the disk."""
+    parts = Parts(tmp_path, monkeypatch, steps=100, save_every=1000, keep_rollouts=3)
+    at: list[tuple[int, int, int]] = []
+    honest, calls = parts.collect, itertools.count()
+
+    async def collect(*args: Any) -> list[Group]:
+        if next(calls) in (30, 99):
+            gc.collect()
+            at.append((resident(), len(list(Path("/proc/self/fd").iterdir())), threading.active_count()))
+        return await honest(*args)
+
+    monkeypatch.setattr(module, "collect", collect)
+    parts.learner.updates = deque(maxlen=1)  # type: ignore[assignment]
+    parts.requests = deque(maxlen=1)  # type: ignore[assignment]
+    parts.trainer.run()
+    early, late = at
+    assert late[1:] == early[1:]
+    assert late[0] - early[0] < 4 * 2**20  # 60 kB a step

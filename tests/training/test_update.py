@@ -563,7 +563,7 @@ def test_scores_of_all_tokens_never_exist_at_once(monkeypatch: pytest.MonkeyPatc
     with torch.no_grad():
         expected = [*learner.score(part), learner._reference_logprobs(part)]
     sizes: list[int] = []
-    monkeypatch.setattr(scoring, "CHUNK_SCORES", {"cpu": 3 * policy.num_ids})
+    monkeypatch.setitem(scoring.CHUNK_SCORES, "cpu", 3 * policy.num_ids)
     for one in (policy, policy.start_policy):
         honest = one.logits  # type: ignore[union-attr]
         monkeypatch.setattr(one, "logits", lambda rows, honest=honest: (sizes.append(len(rows)), honest(rows))[1])

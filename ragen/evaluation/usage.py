@@ -1,0 +1,43 @@
+"""What an evaluation has used: requests, tokens and, where prices are known, money. Read off the trajectories themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ragen.engines.server_config import ServerConfig
+from ragen.records import Group, Trajectory
+
+
+@dataclass(frozen=True, kw_only=True)
+class Usage:
+    """Of every reply that came, those of episodes that were lost afterwards included."""
+
+    num_requests: int
+    num_prompt_tokens: int
+    num_sampled_tokens: int
+    cost: float | None  # None: no prices are set
+
+    def line(self) -> str:
+        """For a person."""
+        cost = "" if self.cost is None else f", cost {self.cost:.4f}"
+        tokens = f"{self.num_prompt_tokens:,} prompt tokens, {self.num_sampled_tokens:,} sampled"
+        return f"{self.num_requests:,} requests, {tokens}{cost}"
+
+
+def usage_of(groups: Sequence[Group], server: ServerConfig) -> Usage:
+    """Count the replies of `groups`: a reply's prompt is all that stands before it in its segment."""
+    spans = [span for group in groups for span in _spans((*group.trajectories, *group.abstained, *group.failed))]
+    num_prompt, num_sampled = sum(start for start, _ in spans), sum(stop - start for start, stop in spans)
+    return Usage(
+        num_requests=len(spans),
+        num_prompt_tokens=num_prompt,
+        num_sampled_tokens=num_sampled,
+        cost=server.cost(num_prompt, num_sampled),
+    )
+
+
+def _spans(trajectories: Iterable[Trajectory]) -> Iterable[tuple[int, int]]:
+    for trajectory in trajectories:
+        yield from ((turn.start, turn.stop) for turn in trajectory.turns)
+        yield from ((summary.start, summary.stop) for summary in trajectory.summaries)

@@ -1,0 +1,95 @@
+"""The folder of a run: a new one or the one to go on in, one process at a time, and where in it a resumed run begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from ragen.config.continuation import consequences, refuse_what_cannot_continue
+from ragen.config.load import load_file
+from ragen.config.schema import Config
+from ragen.errors import NothingToDo, StorageError
+from ragen.evaluation.results import EVALUATIONS, EvaluationResult, read_results
+from ragen.files import make_folder, storage
+from ragen.training.checkpoint import CHECKPOINTS, Checkpoint, latest_checkpoint, load_checkpoint, named_checkpoint
+from ragen.training.trackers import read_metrics
+
+CONFIG_FILE, LEARNING_CURVE, LOG, LOCK = "config.yaml", "learning_curve.png", "log.txt", ".lock"
+
+Say = Callable[[str], None]
+
+
+def run_folder(config: Config, *, resume: bool, say: Say) -> Path:
+    """The folder of the run: the one to go on in, or a new one. A new run never writes into an earlier run's folder."""
+    folder = Path(config.output_dir) / config.name
+    if resume:
+        if not folder.is_dir():
+            raise StorageError(f"{folder}: no whole checkpoint to resume from; train without --resume")
+        return folder
+    number = 2
+    while _is_taken(folder):
+        folder = Path(config.output_dir) / f"{config.name}-{number}"
+        number += 1
+    if folder.name != config.name:
+        say(f"{config.output_dir}/{config.name} holds an earlier run; this one goes to {folder}")
+    with storage("create", folder):
+        make_folder(folder)
+    return folder
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Keep a second process out of the run folder. The lock ends with the process, however that ends."""
+    lock = FileLock(folder / LOCK)
+    with storage("lock", folder):
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise StorageError(f"{folder}: another process is training in it; wait for it, or give this run name=...") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def find_checkpoint(folder: Path, config: Config, resume: bool | str, *, say: Say) -> Checkpoint:
+    """The newest whole checkpoint, or the one that `resume` names, if the run can go on from it and has something left to do.
+
+    Tells what has been changed since and what that means. Raises ConfigError, StorageError or NothingToDo; nothing is touched.
+    """
+    root = folder / CHECKPOINTS
+    chosen = named_checkpoint(root, resume) if isinstance(resume, str) else latest_checkpoint(root)
+    if chosen is None:
+        raise StorageError(f"{folder}: no whole checkpoint to resume from; train without --resume")
+    read_metrics(folder)  # refuses a damaged file before anything is changed
+    found = consequences(load_file(folder / CONFIG_FILE), config)
+    refuse_what_cannot_continue(found)
+    for consequence in found:
+        say(f"changed since the run began: {consequence}")
+    checkpoint = load_checkpoint(chosen)
+    done = checkpoint.step
+    is_measured = is_logged(folder, done) and result_at(folder, done) is not None
+    if done >= config.trainer.steps and is_measured and (folder / LEARNING_CURVE).exists():
+        raise NothingToDo(f"{folder}: all {done} steps are done; trainer.steps=N with a larger N goes on")
+    say(f"resuming {folder} from {chosen.name}")
+    return checkpoint
+
+
+def is_logged(folder: Path, step: int) -> bool:
+    """Whether the metrics of a step have been written."""
+    return any(row["step"] == step for row in read_metrics(folder))
+
+
+def result_at(folder: Path, step: int) -> EvaluationResult | None:
+    """The held-out evaluation after a step, if there was one."""
+    return next((result for result in read_results(folder / EVALUATIONS) if result.step == step), None)
+
+
+def _is_taken(folder: Path) -> bool:
+    """Whether something lies there that must not be written into. A run that failed before it began left nothing of worth."""
+    if not folder.is_dir():
+        return folder.exists()
+    return any(path.name not in (CONFIG_FILE, LOG, LOCK) for path in folder.iterdir())

@@ -501,6 +501,12 @@ KEYS: tuple[Metric, ...] = (
         healthy="0",
     ),
     Metric(
+        key="update/out_of_memory",
+        reducer=Reducer.SUM,
+        what="how often memory ran out in the update and it went on with packs of half the size",
+        healthy="0",
+    ),
+    Metric(
         key="update/advantage_std",
         reducer=Reducer.MEAN,
         what="standard deviation of the advantages over the trajectories",

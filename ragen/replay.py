@@ -68,8 +68,11 @@ def replay(folder: Path, step: int, *, rollout: bool = False, display: Display |
         aside = Path(name)
         trainer, _ = assemble(config, aside, before, Trackers(config.tracking, warn=shown.message), shown)
         try:
+            source = trainer.source(step - 1)
+            if rollout and source is not None:
+                raise StorageError(f"{folder}: step {step} trained on {source} and sampled nothing that could be sampled again")
             rows = _sample_again(trainer, step, recorded) if rollout else []
-            metrics = _update_again(trainer, step, recorded)
+            metrics = _update_again(trainer, step, recorded, is_fresh=source is None)
             trainer.save(step, metrics)
         finally:
             trainer.environments.close()
@@ -85,7 +88,7 @@ def _sample_again(trainer: Trainer, step: int, recorded: list[Recorded]) -> list
     return compare_played(groups_of(recorded), played.groups)
 
 
-def _update_again(trainer: Trainer, step: int, recorded: list[Recorded]) -> dict[str, float]:
+def _update_again(trainer: Trainer, step: int, recorded: list[Recorded], *, is_fresh: bool) -> dict[str, float]:
     """The metrics of the step, as if it had just been played."""
     environments = trainer.environments
     environments.open(step - 1)  # begins no episode: the position in the run, and what the curriculum shares out
@@ -98,6 +101,7 @@ def _update_again(trainer: Trainer, step: int, recorded: list[Recorded]) -> dict
         num_planned=environments.num_groups,
         num_rounds=0,  # not recorded, and of no consequence
         seconds=1.0,
+        is_fresh=is_fresh,
     )
     return trainer.learn(step - 1, played)
 

@@ -22,8 +22,8 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from ragen.config.check import check, check_trainable
-from ragen.config.load import dump
+from ragen.config.check import check, check_source, check_trainable
+from ragen.config.load import dump, load_file
 from ragen.config.schema import Config
 from ragen.config.suites import load_suite
 from ragen.engines.torch_engine import TorchEngine
@@ -52,7 +52,12 @@ from ragen.training.checkpoint import CHECKPOINTS, Checkpoint, saved_steps
 from ragen.training.critic import Critic, load_critic
 from ragen.training.display import Display
 from ragen.training.learning_curve import draw_learning_curve
+from ragen.training.memory_plan import free_bytes, plan_memory
+from ragen.training.memory_probe import measure_cost
+from ragen.training.pack_size import PackSize
+from ragen.training.recorded import rollout_files
 from ragen.training.report import before_after_table, example_panels, next_commands
+from ragen.training.scoring import chunk_scores
 from ragen.training.signals import Stop
 from ragen.training.superseded import set_aside_later
 from ragen.training.trackers import RunInfo, Trackers, read_metrics
@@ -98,6 +103,8 @@ def train(config: Config, *, resume: bool | str = False, console: Console | None
     """
     check(config)
     check_trainable(config)
+    if config.trainer.rollouts_from:
+        _other_rollouts(config)
     display = Display(console, max_log_bytes=config.trainer.keep_log_mib * 2**20)
     with _warnings_on(display), Stop(config.trainer.on_signal) as stop:
         return _train(config, resume, display, stop)
@@ -212,6 +219,7 @@ def assemble(
         stop=stop,
     )
     sampling = config.rollout.sampling
+    pack_size = PackSize()
     learner = Learner(
         policy,
         config.algorithm,
@@ -220,7 +228,10 @@ def assemble(
         run_seed=config.seed,
         truncated=sampling.top_p < 1 or sampling.top_k > 0,
         episode_tokens=_episode_tokens(config),
+        pack_size=pack_size,
     )
+    needs_critic = config.algorithm.advantage.needs_critic
+    critic = _critic(config, policy, weights, display, pack_size) if needs_critic else None
     environments = EnvStateManager(
         config.environments,
         group_size=config.rollout.group_size,
@@ -235,7 +246,7 @@ def assemble(
         rewards=config.rewards,
         algorithm=config.algorithm,
         learner=learner,
-        critic=_critic(config, policy, weights, display) if config.algorithm.advantage.needs_critic else None,
+        critic=critic,
         engine=engine,
         environments=environments,
         make_context=context_factory(template, config.rollout),
@@ -244,19 +255,54 @@ def assemble(
         trackers=trackers,
         display=display,
         stop=stop,
+        other_rollouts=_other_rollouts(config) if config.trainer.rollouts_from else (),
     )
     if checkpoint is not None:
         trainer.restore(checkpoint)
+    plan_packs(config, learner, critic, display, resumed=checkpoint is not None)
     return trainer, measure
 
 
-def _critic(config: Config, policy: Policy, weights: Path | None, display: Display) -> Critic:
+def _other_rollouts(config: Config) -> list[Path]:
+    """The files of the run that `trainer.rollouts_from` names, if they can be trained on."""
+    folder = Path(config.trainer.rollouts_from)
+    files = rollout_files(folder)
+    check_source(config, load_file(folder / CONFIG_FILE))
+    return files
+
+
+def plan_packs(config: Config, learner: Learner, critic: Critic | None, display: Display, *, resumed: bool) -> None:
+    """Choose how many tokens a forward pass of the update takes, and say how much memory that is expected to need.
+
+    A resumed run keeps the size it had, unless another one is asked for.
+    """
+    chosen = config.trainer.pack_tokens or (learner.pack_size.tokens if resumed else None)
+    device = learner.policy.device
+    cost = measure_cost(learner.policy, learner.score, scores_at_once=chunk_scores(device))
+    trained = [*learner.policy.trainable().values(), *(critic.trainable().values() if critic else ())]
+    plan = plan_memory(
+        cost,
+        prompt=config.rollout.context.max_context_tokens,  # at most: a prompt with what follows it is not longer
+        continuation=0,
+        num_trained=sum(p.numel() for p in trained),
+        reserved_bytes=0,  # the engine hands back its caches before the update
+        budget=config.trainer.memory_budget,
+        free_bytes=free_bytes(device),
+        pack_tokens=chosen,
+    )
+    learner.pack_size.tokens = plan.pack_tokens
+    display.message(str(plan))
+
+
+def _critic(config: Config, policy: Policy, weights: Path | None, display: Display, pack_size: PackSize) -> Critic:
     """The critic of the policy, from the same checkpoint if there is one."""
     settings = config.algorithm.critic
     if settings.model:
         resolve(settings.model, display.download)
         display.end_download()
-    critic = load_critic(settings, policy, config.model, config.optimizer, run_seed=config.seed, checkpoint=weights)
+    critic = load_critic(
+        settings, policy, config.model, config.optimizer, run_seed=config.seed, checkpoint=weights, pack_size=pack_size
+    )
     critic.check_window(config.rollout.context.max_context_tokens)
     trained = sum(p.numel() for p in critic.trainable().values())
     display.message(f"critic: {settings.kind_beside(config.model)}, {trained / 1e6:.1f}M trained")

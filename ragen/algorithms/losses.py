@@ -138,8 +138,3 @@ def mean_by_owner(values_M: Tensor, owner_M: Tensor) -> Tensor:
     sums_I = values_M.new_zeros(num_owners).index_add(0, owner_M, values_M)
     counts_I = owner_M.bincount(minlength=num_owners)
     return (sums_I / counts_I)[owner_M]
-
-
-def entropy(log_softmax_MV: Tensor) -> Tensor:
-    """Entropy in nats per token of the distribution that was sampled from."""
-    return -(log_softmax_MV.exp() * log_softmax_MV).sum(-1)

@@ -15,7 +15,7 @@ from ragen.errors import ConfigError, near_match
 from ragen.evaluation.kinds import Kind, kind_of
 from ragen.models.config import ModelConfig
 from ragen.redaction import is_secret_setting, redact
-from ragen.rollout.curriculum import Curriculum
+from ragen.rollout.curriculum import FIXED, Curriculum
 
 
 def check(config: Config) -> None:
@@ -46,6 +46,7 @@ def check(config: Config) -> None:
     _check_overlong(config)
     _check_tuning(config.model)
     _check_keep_best(config)
+    _check_recorded(config)
 
 
 def check_trainable(config: Config) -> None:
@@ -218,6 +219,30 @@ def _check_keep_best(config: Config) -> None:
     tag, tags = key.split("/")[1], list(config.environments)
     if not config.evaluation.suites and tag not in tags:  # what suites measure is known once they are read
         raise ConfigError(f"trainer.keep_best={key}: {tag!r} must be one of {', '.join(tags)}{near_match(tag, tags)}")
+
+
+def _check_recorded(config: Config) -> None:
+    """A curriculum is led by what is played; what is read back has been counted."""
+    trainer, rule = config.trainer, config.rollout.curriculum.rule
+    if rule != FIXED and trainer.rollouts_from:
+        raise ConfigError(f"rollout.curriculum.rule={rule}: has no effect with trainer.rollouts_from, where nothing is played")
+    refill = config.algorithm.filter.refill_frac
+    if refill and trainer.rollouts_from:
+        raise ConfigError(f"algorithm.filter.refill_frac={refill}: has no effect with trainer.rollouts_from: nothing is played")
+
+
+def check_source(config: Config, source: Config) -> None:
+    """Raise ConfigError unless rollouts that `source` has sampled can be trained on as `config` says (trainer.rollouts_from).
+
+    Ids mean nothing to another model, and log-probs were taken of the distribution that was sampled from.
+    """
+    folder = config.trainer.rollouts_from
+    here, there = config.rollout.sampling, source.rollout.sampling
+    pairs = [("model.name", config.model.name, source.model.name)]
+    pairs += [(f"rollout.sampling.{key}", getattr(here, key), getattr(there, key)) for key in ("temperature", "top_p", "top_k")]
+    for key, ours, theirs in pairs:
+        if ours != theirs:
+            raise ConfigError(f"{key}={ours}: must be {theirs}, as in the run that sampled, trainer.rollouts_from={folder}")
 
 
 def _num_trajectories(config: Config) -> int:

@@ -50,23 +50,39 @@ class TrainerConfig:
         1800.0  # seconds without a sign of life after which the run ends with its stacks in log.txt; 0: never
     )
     max_skipped_updates: int = 3  # non-finite updates in a row after which the run stops
+    updates_per_rollout: int = 1  # steps that train on the same rollout (Online-k); 1: every step plays its own
+    rollouts_from: str = ""  # a run folder whose recorded rollouts are trained on, in their order; nothing is played
+    memory_budget: float = 0.7  # for the update: a share of what is free when the run begins, or GiB if above 1
+    pack_tokens: int | None = None  # sampled tokens in one forward pass of the update; null: as many as fit, 1024 at most
     kl_groups: int = 1  # groups per step on which the KL to the start policy is measured; 0 leaves the metric out
 
     def check(self) -> None:
         """Raise ConfigError for a value out of range or without effect."""
-        for key in ("steps", "save_every", "keep_checkpoints", "keep_log_mib", "max_skipped_updates"):
+        for key in ("steps", "save_every", "keep_checkpoints", "keep_log_mib", "max_skipped_updates", "updates_per_rollout"):
             if getattr(self, key) < 1:
                 raise ConfigError(f"trainer.{key}={getattr(self, key)}: must be at least 1")
         if self.keep_rollouts is not None and self.keep_rollouts < 1:
             raise ConfigError(f"trainer.keep_rollouts={self.keep_rollouts}: must be at least 1, or null to keep all")
+        self._check_recorded()
         if not self.stall_timeout_s >= 0:
             raise ConfigError(f"trainer.stall_timeout_s={self.stall_timeout_s:g}: must be at least 0 (0: never)")
+        if not self.memory_budget > 0:
+            raise ConfigError(f"trainer.memory_budget={self.memory_budget:g}: must be above 0 (a share up to 1, else GiB)")
+        if self.pack_tokens is not None and self.pack_tokens < 1:
+            raise ConfigError(f"trainer.pack_tokens={self.pack_tokens}: must be at least 1, or null for as many as fit")
         if self.kl_groups < 0:
             raise ConfigError(f"trainer.kl_groups={self.kl_groups}: must be at least 0")
         if self.on_signal not in CHOICES:
             hint = near_match(self.on_signal, CHOICES)
             raise ConfigError(f"trainer.on_signal={self.on_signal!r}: must be one of {', '.join(CHOICES)}{hint}")
         self._check_keep_best()
+
+    def _check_recorded(self) -> None:
+        updates, kept = self.updates_per_rollout, self.keep_rollouts
+        if self.rollouts_from and updates > 1:
+            raise ConfigError(f"trainer.updates_per_rollout={updates}: has no effect with trainer.rollouts_from; leave it at 1")
+        if kept is not None and kept < updates:
+            raise ConfigError(f"trainer.keep_rollouts={kept}: must be at least trainer.updates_per_rollout={updates}")
 
     def _check_keep_best(self) -> None:
         direction = self.keep_best_direction

@@ -32,9 +32,10 @@ from ragen.models.value_head import ValueHead
 from ragen.records import EpisodeKey, Sample, Segment, Trajectory
 from ragen.training.checkpoint import load_optimizer_tensors, load_parameters, optimizer_tensors
 from ragen.training.config import OptimizerConfig
+from ragen.training.pack_size import PackSize
 from ragen.training.packing import Pack, minibatches, named, pack
 from ragen.training.provenance import verify_pack
-from ragen.training.update import MAX_PACK_TOKENS, UpdateResult
+from ragen.training.update import UpdateResult
 
 CRITIC_ADAPTER = "critic"
 FOLDER = "critic"  # inside a checkpoint
@@ -54,12 +55,18 @@ class Body:
 
 
 @dataclass(kw_only=True)
-class _Record:
-    """Sums over the trained tokens of what was optimised in one update. Skipped optimiser steps leave no trace here."""
+class _Sums:
+    """Over the trained tokens of one optimiser step."""
 
     tokens: int = 0
     loss: float = 0.0
     clipped: float = 0.0
+
+
+@dataclass(kw_only=True)
+class _Record(_Sums):
+    """Of what was optimised in one update. Skipped optimiser steps leave no trace here."""
+
     grad_norms: list[float] = field(default_factory=list)
 
 
@@ -69,11 +76,20 @@ class Critic:
     Nothing that belongs to the policy is ever changed or given a gradient, and the policy's version does not move.
     """
 
-    def __init__(self, body: Body, config: CriticConfig, optimizer: OptimizerConfig, *, run_seed: int) -> None:
+    def __init__(
+        self,
+        body: Body,
+        config: CriticConfig,
+        optimizer: OptimizerConfig,
+        *,
+        run_seed: int,
+        pack_size: PackSize | None = None,
+    ) -> None:
         self.head = ValueHead(body.model.width, std=config.init_std, seed=_seed(run_seed), device=body.model.device)
         self._body = body
         self._config = config
         self._run_seed = run_seed
+        self.pack_size = pack_size or PackSize()
         self._parameters = {f"body.{name}": p for name, p in body.trained.items()}
         self._parameters |= {f"head.{name}": p for name, p in self.head.named_parameters()}
         self._optimizer = torch.optim.AdamW(
@@ -106,7 +122,7 @@ class Critic:
         samples = [sample for trajectory in trajectories for sample in _to_read(trajectory, limit)]
         read: dict[EpisodeKey, list[FloatS]] = {trajectory.key: [] for trajectory in trajectories}
         assert len(read) == len(trajectories), f"{len(trajectories) - len(read)} trajectories occur twice"
-        for sample, values_S in zip(samples, self._read(samples), strict=True):
+        for sample, values_S in zip(samples, self.pack_size.attempt(lambda: self._read(samples)), strict=True):
             read[sample.trajectory.key].append(values_S)
         return {trajectory.key: _values(trajectory, read[trajectory.key]) for trajectory in trajectories}
 
@@ -170,7 +186,7 @@ class Critic:
         return self._body.model.adapter(self._body.adapter)
 
     def _packs(self, samples: Sequence[Sample]) -> list[Pack]:
-        packs = pack(samples, max_tokens=MAX_PACK_TOKENS, device=self._body.model.device)
+        packs = pack(samples, max_tokens=self.pack_size.tokens, device=self._body.model.device)
         for part in packs:
             verify_pack(part)
         return packs
@@ -184,10 +200,25 @@ class Critic:
 
     def _optimizer_step(self, samples: list[Sample], known: dict[int, FloatS], record: _Record) -> str:
         """Take one optimiser step; return the names of the samples at fault if it had to be skipped, else an empty string."""
+        done = self.pack_size.attempt(lambda: self._gradients(samples, known), undo=self._drop_gradients)
+        if isinstance(done, str):
+            return self._skip(done)
+        norm = nn.utils.clip_grad_norm_(self._parameters.values(), self._config.grad_clip).item()
+        if not math.isfinite(norm):
+            return self._skip(f"critic's gradient norm {norm} over {named(samples)}")
+        self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
+        record.tokens += done.tokens
+        record.loss += done.loss
+        record.clipped += done.clipped
+        record.grad_norms.append(norm)
+        return ""
+
+    def _gradients(self, samples: list[Sample], known: dict[int, FloatS]) -> _Sums | str:
+        """Leave the gradient of one optimiser step in the parameters; what it was made of, or the name of what is not finite."""
+        self._drop_gradients()
         packs = self._packs(samples)
-        denominator = sum(part.num_trained for part in packs)
-        loss, clipped = 0.0, 0.0
+        sums = _Sums(tokens=sum(part.num_trained for part in packs))
         for part in packs:
             both_2M = torch.from_numpy(np.concatenate([known[id(sample)] for sample in part.samples], 1))
             old_M, target_M = both_2M.to(device=part.ids_L.device, dtype=torch.float32)
@@ -195,23 +226,17 @@ class Critic:
             loss_M = value_loss(values_M, old_M, target_M, clip=self._config.clip, huber_delta=self._config.huber_delta)
             if not bool(loss_M.isfinite().all()):
                 at_fault = part.sample_M[~loss_M.isfinite()].unique().tolist()
-                return self._skip(f"value loss of {named([part.samples[i] for i in at_fault])}")
-            (loss_M.sum() / denominator).backward()
-            loss += loss_M.detach().sum().item()
-            clipped += value_clipped_where(values_M.detach(), old_M, target_M, clip=self._config.clip).sum().item()
-        norm = nn.utils.clip_grad_norm_(self._parameters.values(), self._config.grad_clip).item()
-        if not math.isfinite(norm):
-            return self._skip(f"critic's gradient norm {norm} over {named(samples)}")
-        self._optimizer.step()
+                return f"value loss of {named([part.samples[i] for i in at_fault])}"
+            (loss_M.sum() / sums.tokens).backward()
+            sums.loss += loss_M.detach().sum().item()
+            sums.clipped += value_clipped_where(values_M.detach(), old_M, target_M, clip=self._config.clip).sum().item()
+        return sums
+
+    def _drop_gradients(self) -> None:
         self._optimizer.zero_grad(set_to_none=True)
-        record.tokens += denominator
-        record.loss += loss
-        record.clipped += clipped
-        record.grad_norms.append(norm)
-        return ""
 
     def _skip(self, culprit: str) -> str:
-        self._optimizer.zero_grad(set_to_none=True)
+        self._drop_gradients()
         return culprit
 
 
@@ -223,6 +248,7 @@ def load_critic(
     *,
     run_seed: int,
     checkpoint: Path | None = None,
+    pack_size: PackSize | None = None,
 ) -> Critic:
     """Build the critic of a policy that was loaded as `model`; with `checkpoint`, go on from the one saved there.
 
@@ -239,7 +265,7 @@ def load_critic(
             body = Body(model=other, adapter=POLICY_ADAPTER, trained=other.trainable())
         case _:
             raise ValueError(f"kind={config.kind!r}")
-    critic = Critic(body, config, optimizer, run_seed=run_seed)
+    critic = Critic(body, config, optimizer, run_seed=run_seed, pack_size=pack_size)
     if checkpoint is not None:
         critic.load(checkpoint)
     return critic

@@ -106,7 +106,12 @@ def _scores(policy: Policy, hidden_CD: Tensor, temperature: float) -> Tensor:
 
 def _chunk(policy: Policy) -> int:
     """Tokens per chunk."""
-    return max(1, CHUNK_SCORES.get(policy.device.type, CHUNK_SCORES["cuda"]) // policy.num_ids)
+    return max(1, chunk_scores(policy.device) // policy.num_ids)
+
+
+def chunk_scores(device: torch.device) -> int:
+    """Scores over the vocabulary that exist at the same time on such a device."""
+    return CHUNK_SCORES.get(device.type, CHUNK_SCORES["cuda"])
 
 
 def predictors(policy: Policy, part: Pack) -> Tensor:

@@ -30,6 +30,7 @@ from ragen.training.critic import Critic
 from ragen.training.display import Display
 from ragen.training.filter_metrics import filter_metrics
 from ragen.training.provenance import verify
+from ragen.training.recorded import read_groups, source_of
 from ragen.training.retention import DiskWatch, best_step, keep_newest
 from ragen.training.reward_metrics import reward_metrics
 from ragen.training.rollout_metrics import rollout_metrics
@@ -53,6 +54,7 @@ class Rollout:
     num_planned: int  # groups before any refill
     num_rounds: int  # of refill
     seconds: float
+    is_fresh: bool = True  # played in this step, not read from an earlier one's file
 
     @property
     def trainable(self) -> list[Group]:
@@ -85,6 +87,7 @@ class Trainer:
     trackers: Trackers
     display: Display
     stop: Stop = field(default_factory=Stop)
+    other_rollouts: Sequence[Path] = ()  # files of another run to train on, in the place of playing
     num_skipped_in_row: int = 0
     unlogged: dict[str, float] | None = None
 
@@ -151,7 +154,13 @@ class Trainer:
 
     def step(self, step: int) -> dict[str, float]:
         """One rollout and its update; returns the metrics of both. Steps are counted from 0."""
-        return self.learn(step, self.roll_out(step))
+        source = self.source(step)
+        return self.learn(step, self.roll_out(step) if source is None else self.read_back(step, source))
+
+    def source(self, step: int) -> Path | None:
+        """The rollout file that a step trains on; None where it plays a rollout of its own."""
+        updates = self.config.updates_per_rollout
+        return source_of(step, folder=self.folder, updates_per_rollout=updates, others=self.other_rollouts)
 
     def learn(self, step: int, rollout: Rollout) -> dict[str, float]:
         """What a step does once its groups are played: give credit, record, update. A replay begins here, too."""
@@ -159,7 +168,7 @@ class Trainer:
         started = time.perf_counter()
         samples, lessons = self._give_credit(rollout)
         credit_s = time.perf_counter() - started
-        metrics = self._rollout_metrics(rollout) | self.environments.learn(groups)
+        metrics = self._rollout_metrics(rollout) | (self.environments.learn(groups) if rollout.is_fresh else {})
         self._record(step, groups, samples)
         if not rollout.trainable and any(group.trajectories for group in groups):
             self.display.message(f"step {step + 1}: no update: {_why_none_kept(rollout)}")
@@ -225,6 +234,7 @@ class Trainer:
             played = self._play(self.environments.open_more(more), num_step=len(tags) * self.environments.group_size)
             groups += score(played, self.rewards)
             candidates, selection = self.choose(groups, num_planned=num_planned)
+        self.engine.reset()  # its caches make room for the update
         return Rollout(
             groups=groups,
             candidates=candidates,
@@ -232,6 +242,23 @@ class Trainer:
             num_planned=num_planned,
             num_rounds=num_rounds,
             seconds=time.perf_counter() - started,
+        )
+
+    def read_back(self, step: int, path: Path) -> Rollout:
+        """A recorded rollout as what this step trains on, chosen from anew by the filter."""
+        started = time.perf_counter()
+        self.environments.open(step)  # begins no episode: the position in the run alone
+        groups = read_groups(path)
+        num_planned = self.environments.num_groups
+        candidates, selection = self.choose(groups, num_planned=num_planned)
+        return Rollout(
+            groups=groups,
+            candidates=candidates,
+            selection=selection,
+            num_planned=num_planned,
+            num_rounds=0,
+            seconds=time.perf_counter() - started,
+            is_fresh=False,
         )
 
     def choose(self, groups: list[Group], *, num_planned: int) -> tuple[list[Group], Selection]:
@@ -258,6 +285,8 @@ class Trainer:
         metrics = rollout_metrics(groups, seconds=seconds) | reward_metrics(rollout.candidates if is_priced else groups)
         counts = {"num_planned": rollout.num_planned, "num_rounds": rollout.num_rounds}
         metrics |= filter_metrics(groups, rollout.selection, self.algorithm.filter, seconds=seconds, **counts)
+        if not rollout.is_fresh:
+            del metrics["rollout/tokens_per_s"]  # nothing was sampled
         return metrics | {"time/rollout_s": seconds}
 
     def save(self, done: int, metrics: Mapping[str, float]) -> dict[str, float]:

@@ -21,13 +21,12 @@ from ragen.models.policy import Policy
 from ragen.records import EpisodeKey, FloatT, Sample, Trajectory
 from ragen.training.checkpoint import load_optimizer_tensors, optimizer_tensors
 from ragen.training.config import OptimizerConfig
+from ragen.training.pack_size import PackSize
 from ragen.training.packing import Pack, by_prompt, minibatches, named, pack
 from ragen.training.preparation import lag_metrics, trajectory_tokens, weighted, with_own_logprobs
 from ragen.training.provenance import verify_pack
 from ragen.training.scoring import kl_to_start, reference_logprobs, score
 from ragen.training.update_metrics import PassSums, Record, pass_sums
-
-MAX_PACK_TOKENS = 1024  # continuation tokens in one forward pass
 
 
 @dataclass(kw_only=True)
@@ -66,6 +65,7 @@ class Learner:
         run_seed: int,
         truncated: bool = False,
         episode_tokens: int | None = None,
+        pack_size: PackSize | None = None,
     ) -> None:
         assert algorithm.loss.aggregation != "constant" or episode_tokens, "the longest episode must be known"
         self.policy = policy
@@ -76,6 +76,7 @@ class Learner:
         self._run_seed = run_seed
         self._truncated = truncated
         self._episode_tokens = episode_tokens
+        self.pack_size = pack_size or PackSize()
         self._parameters = policy.trainable()
         self._optimizer = torch.optim.AdamW(
             self._parameters.values(),
@@ -101,11 +102,11 @@ class Learner:
         started = time.perf_counter()
         record, culprits = Record(), []
         metrics: dict[str, float | None] = {
-            "update/kl_start": self._kl_to_start(samples, kl_groups),
+            "update/kl_start": self.pack_size.attempt(lambda: self._kl_to_start(samples, kl_groups)),
             "update/advantage_std": _advantage_std(samples),
             **lag_metrics(samples, self.policy.version),
         }
-        prepared, gap_metrics = self._prepare(samples)
+        prepared, gap_metrics = self.pack_size.attempt(lambda: self._prepare(samples))
         tokens = trajectory_tokens(prepared)
         for epoch in range(self._algorithm.num_epochs):
             for minibatch in self._minibatches(prepared, step, epoch):
@@ -120,6 +121,7 @@ class Learner:
             metrics["update/tokens_per_s"] = record.num_tokens / (time.perf_counter() - started)
         metrics |= self._kl_metrics(record)
         metrics["update/skipped"] = float(len(culprits))
+        metrics["update/out_of_memory"] = float(self.pack_size.take_count())
         return UpdateResult(metrics=finite_only(metrics), num_applied=len(record.grad_norms), culprits=culprits)
 
     @torch.no_grad()
@@ -129,18 +131,23 @@ class Learner:
         For algorithm.kl.place=reward, before advantages are computed. The update that follows adapts the weight.
         """
         samples = [sample for trajectory in trajectories for sample in _untaught(trajectory)]
-        estimates: dict[int, FloatT] = {}
-        for part in self._packs(samples):
-            old_M = self.score(part)[0] if self._truncated else part.old_logprob_M
-            kl_M = kl_estimate(old_M, self._reference_logprobs(part), estimator=self.kl.config.estimator).cpu().numpy()
-            owner_M = part.sample_M.cpu().numpy()
-            estimates |= {id(sample): kl_M[owner_M == index] for index, sample in enumerate(part.samples)}
+        estimates = self.pack_size.attempt(lambda: self._kl_estimates(samples))
         kl: dict[EpisodeKey, FloatT] = {trajectory.key: np.zeros(0, dtype=np.float32) for trajectory in trajectories}
         for sample in samples:
             kl[sample.trajectory.key] = np.concatenate([kl[sample.trajectory.key], estimates[id(sample)]])
         rewards = {key: -self.kl.coef * kl_S.astype(np.float64) for key, kl_S in kl.items()}
         self._priced = float(np.concatenate([*kl.values()]).mean()) if samples else None
         return rewards
+
+    def _kl_estimates(self, samples: Sequence[Sample]) -> dict[int, FloatT]:
+        """Of every trained token [S] under its sample's id()."""
+        estimates: dict[int, FloatT] = {}
+        for part in self._packs(samples):
+            old_M = self.score(part)[0] if self._truncated else part.old_logprob_M
+            kl_M = kl_estimate(old_M, self._reference_logprobs(part), estimator=self.kl.config.estimator).cpu().numpy()
+            owner_M = part.sample_M.cpu().numpy()
+            estimates |= {id(sample): kl_M[owner_M == index] for index, sample in enumerate(part.samples)}
+        return estimates
 
     def score(self, part: Pack) -> tuple[Tensor, Tensor]:
         """Log-prob of every trained token and entropy of its distribution, both [M] in float32."""
@@ -155,14 +162,15 @@ class Learner:
         self.num_optimizer_steps = num_optimizer_steps
 
     def state_dict(self) -> dict[str, float]:
-        """What else a checkpoint must hold, as JSON: the weight of the KL term, which may have been adapted."""
-        return {f"kl_{key}": value for key, value in self.kl.state_dict().items()}
+        """What else a checkpoint must hold, as JSON: the weight of the KL term and the pack size, which may have been adapted."""
+        return {f"kl_{key}": value for key, value in self.kl.state_dict().items()} | {"pack_tokens": self.pack_size.tokens}
 
     def load_state_dict(self, state: Mapping[str, float]) -> None:
-        self.kl.load_state_dict({key.removeprefix("kl_"): value for key, value in state.items()})
+        self.kl.load_state_dict({key.removeprefix("kl_"): value for key, value in state.items() if key.startswith("kl_")})
+        self.pack_size.tokens = int(state["pack_tokens"])
 
     def _packs(self, samples: Sequence[Sample]) -> list[Pack]:
-        packs = pack(samples, max_tokens=MAX_PACK_TOKENS, device=self.policy.device)
+        packs = pack(samples, max_tokens=self.pack_size.tokens, device=self.policy.device)
         for part in packs:
             verify_pack(part)
         return packs
@@ -186,29 +194,39 @@ class Learner:
         on_progress: Callable[[int], None] | None,
     ) -> str:
         """Take one optimiser step; return the names of the samples at fault if it had to be skipped, else an empty string."""
-        self._optimizer.zero_grad(set_to_none=True)
+        passes = self.pack_size.attempt(lambda: self._gradients(samples, tokens), undo=self._drop_gradients)
+        if on_progress is not None:
+            on_progress(len(samples))
+        if isinstance(passes, str):
+            self._drop_gradients()
+            return passes
+        norm = torch.nn.utils.clip_grad_norm_(self._parameters.values(), self._settings.grad_clip).item()
+        if not math.isfinite(norm):
+            self._drop_gradients()
+            return f"gradient norm {norm} over {named(samples)}"
+        record.add(passes, norm)
+        self._set_learning_rate()
+        self._optimizer.step()
+        self._drop_gradients()
+        self.num_optimizer_steps += 1
+        self.policy.version += 1
+        return ""
+
+    def _gradients(self, samples: list[Sample], tokens: Mapping[EpisodeKey, int]) -> list[PassSums] | str:
+        """Leave the gradient of one optimiser step in the parameters; the passes it was made of, or what is not finite."""
+        self._drop_gradients()
         packs = self._packs(samples)
         scale = self._scale([sample for part in packs for sample in part.samples], tokens)
         passes = []
         for part in packs:
             done = self._backward(part, scale)
             if isinstance(done, str):
-                self._optimizer.zero_grad(set_to_none=True)
                 return done
             passes.append(done)
-            if on_progress is not None:
-                on_progress(len(part.samples))
-        norm = torch.nn.utils.clip_grad_norm_(self._parameters.values(), self._settings.grad_clip).item()
-        if not math.isfinite(norm):
-            self._optimizer.zero_grad(set_to_none=True)
-            return f"gradient norm {norm} over {named(samples)}"
-        record.add(passes, norm)
-        self._set_learning_rate()
-        self._optimizer.step()
+        return passes
+
+    def _drop_gradients(self) -> None:
         self._optimizer.zero_grad(set_to_none=True)
-        self.num_optimizer_steps += 1
-        self.policy.version += 1
-        return ""
 
     def _scale(self, samples: Sequence[Sample], tokens: Mapping[EpisodeKey, int]) -> _Scale:
         divisor = denominator(

@@ -16,7 +16,6 @@ from ragen.algorithms.config import LOSSES, LossConfig
 from ragen.algorithms.losses import (
     cispo,
     clipped_where,
-    entropy,
     gspo,
     log_ratio,
     mean_by_owner,
@@ -339,22 +338,3 @@ def test_every_name_on_offer_is_built_and_no_other() -> None:
         assert of(LossConfig(name=name), tensor(-1), tensor(-1), tensor(1)).isfinite().all()
     with pytest.raises(ValueError, match=r"'trpo': must be one of ppo, gspo, cispo, sapo"):
         of(LossConfig(name="trpo"), tensor(-1), tensor(-1), tensor(1))
-
-
-# -- entropy -----------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("probabilities", "expected"), [([0.25] * 4, math.log(4)), ([1, 0, 0, 0], 0), ([0.5, 0.5, 0, 0], math.log(2))]
-)
-def test_entropy_by_hand(probabilities: list[float], expected: float) -> None:
-    logits = torch.tensor([probabilities]).clamp_min(1e-30).log()
-    assert entropy(logits.log_softmax(-1)).item() == pytest.approx(expected, abs=1e-6)
-
-
-CATEGORICAL = st.lists(st.floats(0.05, 1), min_size=4, max_size=4).map(lambda w: np.array(w) / sum(w))
-
-
-@given(p=CATEGORICAL)
-def test_entropy_equals_the_textbook_sum(p: np.ndarray) -> None:
-    assert entropy(tensor(*np.log(p))[None]).item() == pytest.approx(float(-(p * np.log(p)).sum()), abs=1e-5)

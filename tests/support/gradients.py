@@ -12,7 +12,6 @@ from torch import Tensor
 
 from ragen.models.policy import Policy
 from ragen.records import Sample
-from ragen.training import update as module
 from ragen.training.update import Learner
 
 
@@ -35,7 +34,7 @@ def gradient(
         return torch.tensor(math.nan)  # so that nothing is changed
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "MAX_PACK_TOKENS", max_tokens)
+        patch.setattr(learner.pack_size, "tokens", max_tokens)
         patch.setattr(torch.nn.utils, "clip_grad_norm_", keep)
         learner.update(samples, step=0)
     return kept

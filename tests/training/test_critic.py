@@ -27,7 +27,6 @@ from ragen.models.config import ModelConfig
 from ragen.models.policy import Policy, load_policy
 from ragen.models.tiny import build_tokenizer
 from ragen.records import EndReason, FinishReason, Group, Sample, Segment, Summary
-from ragen.training import critic as module
 from ragen.training.checkpoint import load_checkpoint, save_checkpoint
 from ragen.training.config import OptimizerConfig
 from ragen.training.critic import CRITIC_ADAPTER, Critic, load_critic
@@ -144,7 +143,7 @@ def test_a_value_is_that_of_the_state_before_the_token_by_a_plain_forward_pass(
     critic, model = stirred()
     samples = [make_sample(prompts[i % len(prompts)], *parts, member=i) for i, parts in enumerate(replies)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "MAX_PACK_TOKENS", max_tokens)
+        patch.setattr(critic.pack_size, "tokens", max_tokens)
         found = read(critic, samples)
     for sample, values in zip(samples, found, strict=True):
         at = sample.mask.nonzero()[0]
@@ -438,7 +437,7 @@ def test_the_gradient_does_not_depend_on_how_the_rows_are_packed(monkeypatch: py
             return torch.tensor(math.nan)
 
         with monkeypatch.context() as patch:
-            patch.setattr(module, "MAX_PACK_TOKENS", max_tokens)
+            patch.setattr(critic.pack_size, "tokens", max_tokens)
             patch.setattr(torch.nn.utils, "clip_grad_norm_", keep)
             learn(critic, samples, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
         assert kept.keys() == critic.trainable().keys()

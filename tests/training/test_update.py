@@ -19,7 +19,6 @@ from ragen.metrics import find
 from ragen.models.policy import Policy
 from ragen.records import Group, Sample, Sampling
 from ragen.training import scoring
-from ragen.training import update as module
 from ragen.training.packing import pack
 from ragen.training.update import Learner
 from tests.support.gradients import gradient, stir
@@ -214,7 +213,7 @@ def test_the_kl_to_the_start_is_over_whole_prompts(monkeypatch: pytest.MonkeyPat
     learner = make_learner(policy)
     expected = learner._kl_to_start([s for s in samples if s.trajectory.key.group < 2], 99)
     assert learner._kl_to_start(samples, 2) == pytest.approx(expected, rel=1e-6)
-    monkeypatch.setattr(module, "MAX_PACK_TOKENS", 1)
+    monkeypatch.setattr(learner.pack_size, "tokens", 1)
     assert learner._kl_to_start(samples, 2) == pytest.approx(expected, rel=1e-4)
     assert learner._kl_to_start(samples, 0) is None
 

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.console import Console
 from rich.text import Text
 
@@ -35,6 +36,7 @@ from ragen.files import write_text
 from ragen.models.aliases import resolve
 from ragen.models.chat import ChatTemplate
 from ragen.models.policy import Policy, load_policy
+from ragen.models.processor import processor
 from ragen.records import Split
 from ragen.rollout.collect import context_factory
 from ragen.rollout.state_manager import EnvStateManager
@@ -322,10 +324,15 @@ def _describe(policy: Policy, config: Config, template: ChatTemplate) -> str:
     groups = sum(environment.num_groups for environment in config.environments.values())
     return (
         f"{policy.name}: {policy.num_parameters / 1e6:.0f}M parameters, {trained / 1e6:.1f}M trained ({config.model.tuning}), "
-        f"{str(policy.dtype).removeprefix('torch.')} on {policy.device}\n"
+        f"{str(policy.dtype).removeprefix('torch.')} on {policy.device}{_measured(policy)}\n"
         f"{config.trainer.steps} steps of {groups} groups x {config.rollout.group_size} trajectories, "
         f"{config.algorithm.advantage.estimator}, seed {config.seed}\n{template.report()}"
     )
+
+
+def _measured(policy: Policy) -> str:
+    """Why this number format and this layout of the weights, where that was found out by measuring."""
+    return f" ({processor()})" if policy.device.type == "cpu" and policy.dtype == torch.bfloat16 else ""
 
 
 def _report(summary: RunSummary, config: Config, display: Display) -> None:

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from peft.tuners.lora.layer import Linear as LoraLinear
 from torch import Tensor, nn
 
-PACKED_FOR_ROWS = 64  # oneDNN chooses the layout for about as many; it serves any number
+from ragen.models.processor import pack, packed_product, processor
 
 
 class FrozenWeight:
@@ -45,10 +45,10 @@ class FrozenWeight:
         self._forget_if_changed()
         if self._forward is None:
             joined_OI = self._joined()
-            self._forward = _pack(joined_OI) if self._packs else joined_OI
+            self._forward = pack(joined_OI) if self._packs else joined_OI
             self._bias_O = self._joined_bias()
         if self._packs:
-            return _packed_product(x_LI, self._forward, self._bias_O)
+            return packed_product(x_LI, self._forward, self._bias_O)
         return F.linear(x_LI, self._forward, self._bias_O)
 
     def gradient(self, grad_LO: Tensor) -> Tensor:
@@ -57,8 +57,8 @@ class FrozenWeight:
             assert self._forward is not None, "a gradient comes after its forward pass"
             return grad_LO @ self._forward
         if self._backward is None:
-            self._backward = _pack(self._joined().t().contiguous())
-        return _packed_product(grad_LO, self._backward, None)
+            self._backward = pack(self._joined().t().contiguous())
+        return packed_product(grad_LO, self._backward, None)
 
     def _joined(self) -> Tensor:
         return self._weights[0] if len(self._weights) == 1 else torch.cat(self._weights)
@@ -202,13 +202,7 @@ def is_frozen_linear(layer: nn.Module) -> bool:
 
 def packs_weights(weight_OI: Tensor) -> bool:
     """Whether a second copy in oneDNN's own layout pays: bfloat16 on a CPU that multiplies it natively."""
-    return (
-        weight_OI.device.type == "cpu"
-        and weight_OI.dtype == torch.bfloat16
-        and torch.backends.mkldnn.is_available()
-        and (torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
-        and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
-    )
+    return weight_OI.device.type == "cpu" and weight_OI.dtype == torch.bfloat16 and processor().packs_bfloat16
 
 
 def _base(layer: Any) -> Any:
@@ -222,13 +216,3 @@ def _adapter_of(layer: Any) -> str | None:
     on = [name for name in layer.active_adapters if name in layer.lora_A]
     assert len(on) <= 1, on
     return on[0] if on else None
-
-
-def _pack(weight_OI: Tensor) -> Tensor:
-    packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight_OI, PACKED_FOR_ROWS)
-    return packed
-
-
-def _packed_product(x_LI: Tensor, packed: Tensor, bias_O: Tensor | None) -> Tensor:
-    out: Tensor = torch.ops.mkldnn._linear_pointwise(x_LI, packed, bias_O, "none", [], "")
-    return out

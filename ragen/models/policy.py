@@ -18,6 +18,7 @@ from ragen.models.aliases import ADAPTER_WEIGHTS, WEIGHTS, check_weights, resolv
 from ragen.models.allocator import keep_freed_memory
 from ragen.models.attention import IMPLEMENTATION, KVView, PackedView
 from ragen.models.config import ModelConfig
+from ragen.models.processor import processor
 from ragen.models.quick_modules import quicken
 from ragen.models.quiet import quiet
 from ragen.models.tokenizer import load_tokenizer
@@ -245,13 +246,12 @@ def _load(weights: Path, model: ModelConfig) -> PreTrainedModel:
 
 
 def choose_dtype(model: ModelConfig) -> torch.dtype:
-    """float32 for full fine-tuning (bfloat16 rounds small updates away); else bfloat16 where the processor has it natively."""
+    """float32 for full fine-tuning (bfloat16 rounds small updates away); else bfloat16 where the processor is faster with it."""
     if model.dtype != "auto":
         return torch.bfloat16 if model.dtype == "bfloat16" else torch.float32
     if model.tuning == "full" or model.name == "tiny":
         return torch.float32
-    native = torch.cuda.is_available() or torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-    return torch.bfloat16 if native else torch.float32
+    return torch.bfloat16 if torch.cuda.is_available() or processor().prefers_bfloat16 else torch.float32
 
 
 def _with_adapters(base: PreTrainedModel, model: ModelConfig, checkpoint: Path | None, seed: int) -> PeftModel:

@@ -30,9 +30,11 @@ from transformers import (
 from transformers.models.llama import modeling_llama
 
 from ragen.errors import ConfigError, ModelError
+from ragen.models import policy as policy_module
 from ragen.models.attention import PackedView
 from ragen.models.config import ModelConfig
 from ragen.models.policy import Policy, choose_dtype, load_policy
+from ragen.models.processor import Processor
 from ragen.models.tiny import save_random
 from tests.support.architectures import ARCHITECTURES, MAX_POSITIONS, architecture, load, plain_logits, plain_model
 from tests.support.models import SMALL_VOCAB, build_tiny_llama, tiny_llama, tiny_tokenizer
@@ -489,9 +491,9 @@ def test_the_check_leaves_our_attention_in_place_and_holds_in_bfloat16() -> None
 def test_the_number_format_is_float32_unless_the_processor_and_the_tuning_want_bfloat16(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
-    for native, expected in ((False, torch.float32), (True, torch.bfloat16)):
-        monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda native=native: native)
+    for bfloat16, expected in ((0.3, torch.float32), (1.1, torch.float32), (3.5, torch.bfloat16)):
+        measured = Processor(float32=1.0, bfloat16=bfloat16, packed_gain=0.0)
+        monkeypatch.setattr(policy_module, "processor", lambda measured=measured: measured)
         monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
         assert choose_dtype(ModelConfig(name="some", dtype="auto")) == expected
         assert choose_dtype(ModelConfig(name="some", dtype="auto", tuning="full")) == torch.float32

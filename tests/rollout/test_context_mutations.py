@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ragen.records import Completion, Observation, Sample, Sampling, Segment
+from ragen.records import ChatMessage, Completion, Observation, Sample, Sampling, Segment
 from ragen.rollout import transcript
 from ragen.rollout.context_manager import ContextManager
 from ragen.rollout.history import History
@@ -139,8 +139,8 @@ def earlier_replies_trained_again(patch: Patch) -> None:
     """bug-log row 8: mask by role, in a prompt that shows earlier replies."""
     right = Transcript.restart
 
-    def restart(self: Transcript, ids: Sequence[int]) -> None:
-        right(self, ids)
+    def restart(self: Transcript, ids: Sequence[int], prompt: Sequence[ChatMessage] = ()) -> None:
+        right(self, ids, prompt)
         if len(self._segments) > 1:
             self._segments[-1].mask = [True] * len(ids)
 
@@ -166,7 +166,7 @@ def on_samples(patch: Patch, mask: cached_property[Any]) -> None:
 
 def on_every_restart(patch: Patch, change: Callable[[Sequence[int]], Sequence[int]]) -> None:
     right = Transcript.restart
-    patch.setattr(Transcript, "restart", lambda self, ids: right(self, change(ids)))
+    patch.setattr(Transcript, "restart", lambda self, ids, prompt=(): right(self, change(ids), prompt))
 
 
 def no_bos(patch: Patch) -> None:
@@ -226,9 +226,9 @@ def segment_lost(patch: Patch) -> None:
     """What was sampled before a restart is gone."""
     right = Transcript.restart
 
-    def restart(self: Transcript, ids: Sequence[int]) -> None:
+    def restart(self: Transcript, ids: Sequence[int], prompt: Sequence[ChatMessage] = ()) -> None:
         self._segments[-1].stop = None
-        right(self, ids)
+        right(self, ids, prompt)
 
     patch.setattr(Transcript, "restart", restart)
 

@@ -155,11 +155,11 @@ def test_without_an_interval_evaluation_comes_at_the_end_alone(tmp_path: Path, m
     assert (parts.saved, parts.evaluated) == ([3], [3])
 
 
-def test_the_caches_are_dropped_before_every_rollout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a resumed run starts its rollout from what an unbroken one starts from (invariant I5)."""
+def test_the_caches_are_dropped_before_and_after_every_rollout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a resumed run starts its rollout from what an unbroken one starts from (invariant I5), and the update has room."""
     parts = Parts(tmp_path, monkeypatch, steps=2)
     parts.trainer.run()
-    assert parts.engine.num_resets == 2
+    assert parts.engine.num_resets == 4
     for request in parts.requests:
         assert (request.temperature, request.top_p, request.top_k, request.max_new_tokens) == (0.7, 0.9, 5, 3)  # row 48
 
@@ -300,7 +300,7 @@ def test_a_step_is_refilled_until_it_is_full(tmp_path: Path, monkeypatch: pytest
     parts.trainer.run()
     assert played.rounds == [([0, 1, 2], None), ([3, 4], 10), ([5], 12)]
     assert parts.learner.updates == [(0, 1, [-0.5, 0.5, -1.0, 1.0, -1.5, 1.5])]
-    assert parts.engine.num_resets == 1
+    assert parts.engine.num_resets == 2  # not between the rounds, which go on from what is cached
     (row,) = read_metrics(tmp_path)
     assert (row["filter/extra_groups"], row["filter/extra_rounds"], row["filter/missing_groups"]) == (3, 2, 0)
 

@@ -337,6 +337,7 @@ def test_a_skipped_update_logs_no_invented_numbers(policy: Policy) -> None:
     assert metrics == {
         "update/tokens": 0,
         "update/skipped": 1,
+        "update/out_of_memory": 0,
         "update/version_lag_mean": 0,
         "update/version_lag_max": 0,
         "update/advantage_std": pytest.approx(np.std([s.advantages[0] for s in samples])),
@@ -504,7 +505,7 @@ def test_every_metric_is_finite_and_defined() -> None:
     assert all(math.isfinite(value) for value in metrics.values())
     expected = metrics["update/policy_loss"] - 0.01 * metrics["update/entropy"]
     assert metrics["update/loss"] == pytest.approx(expected, abs=0.1 * 0.1)
-    assert len(metrics) == 20
+    assert len(metrics) == 21
 
 
 def test_clip_fractions_count_each_side() -> None:

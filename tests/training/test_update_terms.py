@@ -139,7 +139,7 @@ def test_an_update_without_samples_does_nothing() -> None:
     before = weights(policy)
     result = make_learner(policy, kl=KlConfig(coef=0.1), loss=LossConfig(tis_cap=2.0)).update([], step=0, kl_groups=1)
     assert (result.num_applied, result.culprits) == (0, [])
-    assert result.metrics == {"update/tokens": 0, "update/skipped": 0, "update/kl_coef": 0.1}
+    assert result.metrics == {"update/tokens": 0, "update/skipped": 0, "update/out_of_memory": 0, "update/kl_coef": 0.1}
     assert same_tensors(before, weights(policy))
 
 

@@ -7,13 +7,15 @@ replaced by the last one, so a decode step reads one contiguous piece per layer 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from ragen.models.attention import GroupLayout, Ragged, attend_beside_prompt
+from ragen.models.packed_attention import BLOCK_SCORES
 
 GROWTH = 64  # tokens by which rows grow
 
@@ -117,7 +119,9 @@ class PromptStack:
 class DecodeView:
     """New tokens of the rows first..first+N-1: `lengths[n]` of them for a row that has `filled[n]` tokens behind its prompt.
 
-    Writes their keys and values into the store and attends to prompt, earlier tokens and themselves, causally.
+    Writes their keys and values into the store and attends to prompt, earlier tokens and themselves, causally. Rows that decode
+    one token meet the prompts of the stack together; rows that read more, such as a new observation, are attended a few at a
+    time, so that their scores stay in a processor's cache.
     """
 
     def __init__(
@@ -129,48 +133,100 @@ class DecodeView:
         first: int,
         filled: Sequence[int],
         lengths: Sequence[int],
+        num_heads: int,
     ) -> None:
+        assert lengths and min(lengths) > 0, lengths
         device = store.read(0, 0, 0, 0)[0].device
         self._store, self._stack = store, stack
-        self._rows = (first, first + len(filled))
-        self._ragged = Ragged(lengths, device)
-        self._layout = GroupLayout(groups, len(stack.blocks), device)
-        # As many cells as are allocated, as a rule: then they lie in one piece. What is not filled is finite and hidden.
-        self._tokens = whole_blocks(max(f + n for f, n in zip(filled, lengths, strict=True)))
         lengths_N = torch.tensor(lengths, device=device)
-        self._filled_N = torch.tensor(filled, device=device)
-        self._prompt_N = torch.tensor([stack.lengths[g] for g in groups], device=device)
+        filled_N = torch.tensor(filled, device=device)
+        prompt_N = torch.tensor([stack.lengths[g] for g in groups], device=device)
         row_L = torch.arange(len(filled), device=device).repeat_interleave(lengths_N)
         within_L = torch.arange(len(row_L), device=device) - (lengths_N.cumsum(0) - lengths_N)[row_L]
         self._row_L = row_L + first
-        self._at_L = self._filled_N[row_L] + within_L
-        self.positions_L = self._prompt_N[row_L] + self._at_L
-        self._bias_by_window: dict[int | None, Tensor] = {}
+        self._at_L = filled_N[row_L] + within_L
+        self.positions_L = prompt_N[row_L] + self._at_L
+        at_once = partial(_at_once, num_heads=num_heads, num_prompt=stack.width)
+        self._parts = []
+        start = 0
+        for rows in _runs(filled, lengths, at_once):
+            stop = start + sum(lengths[rows])
+            part = _Part(stack, groups[rows], first + rows.start, slice(start, stop), filled[rows], lengths[rows], device)
+            self._parts.append(part)
+            start = stop
 
     def attend(self, layer: int, q_HLD: Tensor, k_KLD: Tensor, v_KLD: Tensor, scale: float, window: int | None) -> Tensor:
         self._store.write(layer, self._row_L, self._at_L, k_KLD, v_KLD)
+        shared = self._stack.read(layer)
+        outs = [part.attend(layer, q_HLD[:, part.flat], shared, self._store, scale, window) for part in self._parts]
+        return outs[0] if len(outs) == 1 else torch.cat(outs)
+
+
+class _Part:
+    """Consecutive rows of a view whose scores exist at the same time."""
+
+    def __init__(
+        self,
+        stack: PromptStack,
+        groups: Sequence[int],
+        first: int,
+        flat: slice,
+        filled: Sequence[int],
+        lengths: Sequence[int],
+        device: torch.device,
+    ) -> None:
+        self.flat = flat  # where its tokens stand on the L axis
+        self._rows = (first, first + len(groups))
+        self._ragged = Ragged(lengths, device)
+        # As many cells as are allocated, as a rule: then they lie in one piece. What is not filled is finite and hidden.
+        self._tokens = whole_blocks(max(f + n for f, n in zip(filled, lengths, strict=True)))
+        # Single tokens of many rows meet a prompt in one product; long rows are products enough, each beside a copy of its own.
+        self._own_prompts = None if max(lengths) == 1 else torch.tensor(groups, device=device)
+        together = (groups, len(stack.blocks)) if self._own_prompts is None else (range(len(groups)), len(groups))
+        self._layout = GroupLayout(*together, device)
+        self._prompt_N1 = torch.tensor([[stack.lengths[g]] for g in groups], device=device)
+        self._filled_N1 = torch.tensor([[f] for f in filled], device=device)
+        self._width = stack.width
+        self._bias_by_window: dict[int | None, Tensor] = {}
+
+    def attend(
+        self, layer: int, q_HLD: Tensor, shared: tuple[Tensor, Tensor], store: RowStore, scale: float, window: int | None
+    ) -> Tensor:
         if window not in self._bias_by_window:
             hidden_NTX = self._hidden(window)
             self._bias_by_window[window] = torch.zeros_like(hidden_NTX, dtype=torch.float32).masked_fill_(hidden_NTX, -torch.inf)
-        out = attend_beside_prompt(
-            self._ragged.pad(q_HLD),
-            self._stack.read(layer),
-            self._store.read(layer, *self._rows, self._tokens),
-            self._layout,
-            self._bias_by_window[window],
-            scale,
-        )
-        return self._ragged.flat(out)
+        if self._own_prompts is not None:
+            shared = (shared[0][self._own_prompts], shared[1][self._own_prompts])
+        own = store.read(layer, *self._rows, self._tokens)
+        bias_NTX = self._bias_by_window[window]
+        return self._ragged.flat(attend_beside_prompt(self._ragged.pad(q_HLD), shared, own, self._layout, bias_NTX, scale))
 
     def _hidden(self, window: int | None) -> Tensor:
         """[N, T, P + S] in absolute positions: a key behind the prompt's padding or behind the query is out of sight."""
-        device = self._filled_N.device
-        prompt_N1 = self._prompt_N[:, None]
-        in_prompt_P = torch.arange(self._stack.width, device=device)
+        device = self._prompt_N1.device
+        in_prompt_P = torch.arange(self._width, device=device)
         beyond = torch.iinfo(torch.long).max  # a padded cell of the prompt stands after every query
-        prompt_key_NP = torch.where(in_prompt_P < prompt_N1, in_prompt_P, beyond)
-        own_key_NS = prompt_N1 + torch.arange(self._tokens, device=device)
+        prompt_key_NP = torch.where(in_prompt_P < self._prompt_N1, in_prompt_P, beyond)
+        own_key_NS = self._prompt_N1 + torch.arange(self._tokens, device=device)
         key_N1X = torch.cat([prompt_key_NP, own_key_NS], 1)[:, None]
-        query_NT1 = (prompt_N1 + self._filled_N[:, None] + torch.arange(self._ragged.width, device=device))[:, :, None]
-        hidden = key_N1X > query_NT1
-        return hidden if window is None else hidden | (key_N1X <= query_NT1 - window)
+        query_NT = self._prompt_N1 + self._filled_N1 + torch.arange(self._ragged.width, device=device)
+        hidden = key_N1X > query_NT[:, :, None]
+        return hidden if window is None else hidden | (key_N1X <= query_NT[:, :, None] - window)
+
+
+def _at_once(filled: int, length: int, *, num_heads: int, num_prompt: int) -> int:
+    """How many such rows have about BLOCK_SCORES scores."""
+    return max(1, BLOCK_SCORES // (num_heads * length * (num_prompt + whole_blocks(filled + length))))
+
+
+def _runs(filled: Sequence[int], lengths: Sequence[int], at_once: Callable[[int, int], int]) -> Iterator[slice]:
+    """Cut the rows where single tokens and longer pieces meet, and among the longer ones where their scores become many."""
+    start = 0
+    for n in range(1, len(lengths) + 1):
+        ends = n == len(lengths) or (lengths[n] == 1) != (lengths[start] == 1)
+        if not ends and lengths[start] > 1:
+            here = slice(start, n + 1)
+            ends = n + 1 - start > at_once(max(filled[here]), max(lengths[here]))
+        if ends:
+            yield slice(start, n)
+            start = n

@@ -159,17 +159,18 @@ class TorchEngine:
     def _step(self) -> None:
         if self._cached_version != self._policy.version:
             self._forget()
+        self._retire()  # rows that nobody waits for any more
         self._admit()
-        self._retire()
         if self._rows:
-            self._sample(self._rows, self._forward(0))
+            self._sample(self._rows, self._forward())
             self._retire()
         self._trim()
 
     # -- admit: who may join the running batch ---------------------------------------------------------------------------
 
     def _admit(self) -> None:
-        """Let waiting requests in while there are rows; each gets its first new token here."""
+        """Let waiting requests in while there are rows. A new prompt gives its first new token here; what continues a
+        conversation is read in the step's forward pass, together with the rows that decode."""
         fresh: list[_Row] = []
         continued: list[tuple[_Row, _Parked]] = []
         while self._waiting and len(self._rows) + len(fresh) + len(continued) < self._config.max_rows:
@@ -184,12 +185,12 @@ class TorchEngine:
         if fresh:
             self._enter(fresh)
             self._sample(fresh, torch.stack([row.block.last_hidden_D for row in fresh]))
+            self._retire()
         if continued:
             first = len(self._rows)
             self._enter([row for row, _ in continued])
             for slot, (_, parked) in enumerate(continued, first):
                 self._storage.put_back(slot, parked.kept)
-            self._sample(self._rows[first:], self._forward(first))
 
     def _row(self, request: _Request, block: PromptBlock, filled: int) -> _Row:
         return _Row(request=request, block=block, filled=filled, pending=request.prompt_ids[len(block) + filled :])
@@ -220,9 +221,9 @@ class TorchEngine:
 
     # -- decode: known ids in, one new id per row out --------------------------------------------------------------------
 
-    def _forward(self, first: int) -> Tensor:
-        """Store the pending ids of the rows from `first` on; return the final hidden state [N, D] behind each row's last one."""
-        rows = self._rows[first:]
+    def _forward(self) -> Tensor:
+        """Store the pending ids of all rows; return the final hidden state [N, D] behind each row's last one."""
+        rows = self._rows
         stack = self._stack_of_running()
         place = {id(block): g for g, block in enumerate(stack.blocks)}
         lengths = [len(row.pending) for row in rows]
@@ -231,9 +232,10 @@ class TorchEngine:
             self._storage,
             stack,
             [place[id(row.block)] for row in rows],
-            first=first,
+            first=0,
             filled=[row.filled for row in rows],
             lengths=lengths,
+            num_heads=self._policy.num_heads,
         )
         ids_L = torch.tensor([i for row in rows for i in row.pending], device=self._policy.device)
         hidden_LD = self._policy.hidden(ids_L, view.positions_L, view)

@@ -87,6 +87,11 @@ class Policy:
         """Numbers in a hidden state: D."""
         return int(self.config.get_text_config().hidden_size)
 
+    @property
+    def num_heads(self) -> int:
+        """Query heads of a layer."""
+        return int(self.config.get_text_config().num_attention_heads)
+
     def trainable(self, adapter: str = POLICY_ADAPTER) -> dict[str, nn.Parameter]:
         """The trained parameters by name, in a fixed order: those of one adapter, or every weight in full fine-tuning."""
         parameters = self.module.named_parameters()

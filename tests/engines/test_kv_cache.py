@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from ragen.engines import kv_cache as module
 from ragen.engines.kv_cache import GROWTH, DecodeView, PromptBlock, PromptStack, RowStore
 
 H, K, D = 4, 2, 8
@@ -116,26 +117,24 @@ ROWS = st.lists(
 )
 
 
-@given(rows=ROWS, first=st.integers(0, 2), window=st.none() | st.integers(1, 10), seed=st.integers(0, 99))
+@given(
+    rows=ROWS,
+    first=st.integers(0, 2),
+    window=st.none() | st.integers(1, 10),
+    seed=st.integers(0, 99),
+    at_once=st.sampled_from([1, 2, 6]),
+)
 def test_new_tokens_see_their_prompt_their_row_and_themselves(
-    rows: Sequence[Row], first: int, window: int | None, seed: int
+    rows: Sequence[Row], first: int, window: int | None, seed: int, at_once: int
 ) -> None:
-    """Against one head and one query at a time. What other rows and earlier tenants of the store left is out of sight."""
-    blocks = [block(length, seed=n) for n, length in enumerate(PROMPT_LENGTHS)]
-    store = RowStore(blocks[0])
-    store.reserve(first + len(rows), 12)
-    earlier = [random(2, K, row.filled, D, seed=seed + 7 * n) for n, row in enumerate(rows)]
-    for n in range(len(rows)):
-        write(store, 1, first + n, 0, torch.full((2, K, 12, D), 50.0))  # a tenant from before
-        write(store, 1, first + n, 0, earlier[n])
-    view = DecodeView(
-        store,
-        PromptStack(blocks),
-        [row.group for row in rows],
-        first=first,
-        filled=[row.filled for row in rows],
-        lengths=[row.new for row in rows],
-    )
+    """Against one head and one query at a time. What other rows and earlier tenants of the store left is out of sight.
+
+    So it is when long rows are attended a few at a time (`at_once`), each beside its own copy of the prompt.
+    """
+    width = max(row.new for row in rows)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "BLOCK_SCORES", at_once * H * width * (max(PROMPT_LENGTHS) + GROWTH))
+        view, store, earlier, blocks = seen(rows, first, seed)
     total = sum(row.new for row in rows)
     q, k, v = (random(heads, total, D, seed=seed + i) for i, heads in enumerate((H, K, K)))
     out_LHD = view.attend(1, q, k, v, SCALE, window)
@@ -154,6 +153,27 @@ def test_new_tokens_see_their_prompt_their_row_and_themselves(
         start += row.new
 
 
+def seen(rows: Sequence[Row], first: int, seed: int) -> tuple[DecodeView, RowStore, list[Tensor], list[PromptBlock]]:
+    """A view of these rows from `first` on, the store behind it, what each row had stored before, and the prompts."""
+    blocks = [block(length, seed=n) for n, length in enumerate(PROMPT_LENGTHS)]
+    store = RowStore(blocks[0])
+    store.reserve(first + len(rows), 12)
+    earlier = [random(2, K, row.filled, D, seed=seed + 7 * n) for n, row in enumerate(rows)]
+    for n in range(len(rows)):
+        write(store, 1, first + n, 0, torch.full((2, K, 12, D), 50.0))  # a tenant from before
+        write(store, 1, first + n, 0, earlier[n])
+    view = DecodeView(
+        store,
+        PromptStack(blocks),
+        [row.group for row in rows],
+        first=first,
+        filled=[row.filled for row in rows],
+        lengths=[row.new for row in rows],
+        num_heads=H,
+    )
+    return view, store, earlier, blocks
+
+
 def test_a_prompt_without_a_running_row_in_the_stack_changes_nothing() -> None:
     blocks = [block(4, seed=n) for n in range(3)]
     q, k, v = (random(heads, 2, D, seed=i) for i, heads in enumerate((H, K, K)))
@@ -161,7 +181,9 @@ def test_a_prompt_without_a_running_row_in_the_stack_changes_nothing() -> None:
     def decode(stack: PromptStack, groups: list[int]) -> Tensor:
         store = RowStore(blocks[0])
         store.reserve(2, 3)
-        return DecodeView(store, stack, groups, first=0, filled=[0, 0], lengths=[1, 1]).attend(0, q, k, v, SCALE, None)
+        return DecodeView(store, stack, groups, first=0, filled=[0, 0], lengths=[1, 1], num_heads=H).attend(
+            0, q, k, v, SCALE, None
+        )
 
     torch.testing.assert_close(decode(PromptStack(blocks), [2, 0]), decode(PromptStack([blocks[2], blocks[0]]), [0, 1]))
 
@@ -170,4 +192,4 @@ def test_every_row_needs_a_token_to_feed() -> None:
     store = RowStore(block(2))
     store.reserve(2, 3)
     with pytest.raises(AssertionError, match=r"\[1, 0\]"):
-        DecodeView(store, PromptStack([block(2)]), [0, 0], first=0, filled=[0, 0], lengths=[1, 0])
+        DecodeView(store, PromptStack([block(2)]), [0, 0], first=0, filled=[0, 0], lengths=[1, 0], num_heads=H)

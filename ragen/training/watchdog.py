@@ -51,8 +51,10 @@ class Watchdog:
     def __enter__(self) -> Self:
         if self._limit_s > 0:
             self.alive()
-            self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+            started = threading.Event()
+            self._thread = threading.Thread(target=self._watch, args=(started,), name="watchdog", daemon=True)
             self._thread.start()
+            started.wait()  # what holds on to the interpreter from the first moment must not come before the timer is set
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -60,17 +62,19 @@ class Watchdog:
         if self._thread is not None:
             self._thread.join()
 
-    def _watch(self) -> None:
-        with self._log.open("a", encoding="utf-8") as log:
-            try:
+    def _watch(self, started: threading.Event) -> None:
+        try:
+            with self._log.open("a", encoding="utf-8") as log:
                 while not self._closed.is_set():
                     faulthandler.dump_traceback_later(self._limit_s, exit=True, file=log)
+                    started.set()
                     if self._clock() - self._heard > self._limit_s:
                         self._bark(log.fileno())
                         return
                     self._closed.wait(self._limit_s / CHECKS)
-            finally:
-                faulthandler.cancel_dump_traceback_later()
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+            started.set()
 
     def _bark(self, log: int) -> None:
         """Say what happened and what every thread is doing, then end the process."""

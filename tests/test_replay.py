@@ -17,42 +17,19 @@ from ragen.replay import Replay, replay
 from ragen.replay_rows import compare_advantages
 from ragen.rollout.recorder import Recorded, read_rollout
 from tests.support.corridor import num_open
-from tests.support.runs import corridor_config, run, small_config
+from tests.support.runs import ARPO, STATEFUL, corridor_config, run, small_config
 from tests.support.samples import make_trajectory
 
-ARPO = ("algorithm=arpo", "algorithm.entropy_coef=0.01")
-LORA = ("model.tuning=lora", "model.lora_rank=4")
 LETTERS = "rewards.functions.letters=tests.support.grid:letters"
 KEPT = ("trainer.steps=3", "trainer.keep_checkpoints=9", LETTERS)
-RUNS = {
+RUNS: dict[str, tuple[str, ...]] = {
     "several epochs and minibatches, full weights": (
         *ARPO,
         "algorithm.num_epochs=2",
         "algorithm.num_minibatches=3",
         "optimizer.warmup_steps=6",
     ),
-    "critic on an adapter, a KL price that adapts, and refill": (
-        *LORA,
-        "algorithm=starpo",
-        "algorithm.kl.target=0.01",
-        "algorithm.filter.drop_zero_spread=true",
-        "algorithm.filter.rule=min_p",
-        "algorithm.filter.value=0.5",
-        "algorithm.filter.refill_frac=1",
-    ),
-    "critic on the trunk, warm-up, and the best groups": (
-        "algorithm=starpo_s",
-        "algorithm.critic.warmup_steps=2",
-        "algorithm.filter.value=0.7",
-    ),
-    "a KL term that adapts, and a curriculum": (
-        "algorithm=gspo",
-        "algorithm.kl.coef=0.1",
-        "algorithm.kl.target=0.01",
-        "rollout.curriculum.rule=balance",
-        "+env@environments.other=bandit",
-        "environments.other.num_groups=2",
-    ),
+    **STATEFUL,
     "episodes that fail and are replaced, a cut distribution": (
         *ARPO,
         "+environments.bandit.options.raise_at_step=1",

@@ -26,6 +26,7 @@ from tests.support.models import tiny_llama
 from tests.support.runs import (
     ARPO,
     LORA,
+    STATEFUL,
     assert_same_run,
     corridor_config,
     interrupt,
@@ -147,28 +148,7 @@ LEARNERS: dict[str, tuple[str, ...]] = {
     "GRPO on adapters over bfloat16": ("algorithm=grpo", *LORA, BF16),
     "PPO in full": ("algorithm=ppo",),
     "PPO on adapters over bfloat16": ("algorithm=ppo", *LORA, BF16),
-    "critic on an adapter, a KL price that adapts, and refill": (
-        *LORA,
-        "algorithm=starpo",
-        "algorithm.kl.target=0.01",
-        "algorithm.filter.drop_zero_spread=true",
-        "algorithm.filter.rule=min_p",
-        "algorithm.filter.value=0.5",
-        "algorithm.filter.refill_frac=1",
-    ),
-    "critic on the trunk, warm-up, and the best groups": (
-        "algorithm=starpo_s",
-        "algorithm.critic.warmup_steps=2",
-        "algorithm.filter.value=0.7",
-    ),
-    "a KL term that adapts, and a curriculum": (
-        "algorithm=gspo",
-        "algorithm.kl.coef=0.1",
-        "algorithm.kl.target=0.01",
-        "rollout.curriculum.rule=balance",
-        "+env@environments.other=bandit",
-        "environments.other.num_groups=2",
-    ),
+    **STATEFUL,
 }
 
 

@@ -1,8 +1,9 @@
 """The native engine: continuous batching on the very module that is trained.
 
-One step reads: admit (prefill new prompts, continue conversations), decode (one token for every running row), retire (finished
-rows leave). A prompt is encoded once for all trajectories that share it; a conversation's keys and values survive from turn to
-turn. Everything runs in the event loop's thread, in the order in which requests came: the same requests give the same bits.
+One step reads: admit (new prompts are encoded, conversations go on), forward (one token for every row that decodes, a whole
+observation for one that goes on), retire (finished rows leave). A prompt is encoded once for all trajectories that share it; a
+conversation's keys and values survive from turn to turn. Everything runs in the event loop's thread, in the order in which
+requests came: the same requests give the same bits.
 """
 
 from __future__ import annotations
@@ -169,8 +170,10 @@ class TorchEngine:
     # -- admit: who may join the running batch ---------------------------------------------------------------------------
 
     def _admit(self) -> None:
-        """Let waiting requests in while there are rows. A new prompt gives its first new token here; what continues a
-        conversation is read in the step's forward pass, together with the rows that decode."""
+        """Let waiting requests in while there are rows.
+
+        A new prompt gives its first new token here; what continues a conversation is read in the step's forward pass.
+        """
         fresh: list[_Row] = []
         continued: list[tuple[_Row, _Parked]] = []
         while self._waiting and len(self._rows) + len(fresh) + len(continued) < self._config.max_rows:

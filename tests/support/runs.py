@@ -23,6 +23,30 @@ from tests.support.models import tiny_llama
 
 ARPO = ("algorithm=arpo", "algorithm.entropy_coef=0.01")  # the raw return: every reply, also an unreadable one, moves the weights
 LORA = ("model.tuning=lora", "model.lora_rank=4")
+STATEFUL: dict[str, tuple[str, ...]] = {  # algorithms with a state of their own from step to step
+    "critic on an adapter, a KL price that adapts, and refill": (
+        *LORA,
+        "algorithm=starpo",
+        "algorithm.kl.target=0.01",
+        "algorithm.filter.drop_zero_spread=true",
+        "algorithm.filter.rule=min_p",
+        "algorithm.filter.value=0.5",
+        "algorithm.filter.refill_frac=1",
+    ),
+    "critic on the trunk, warm-up, and the best groups": (
+        "algorithm=starpo_s",
+        "algorithm.critic.warmup_steps=2",
+        "algorithm.filter.value=0.7",
+    ),
+    "a KL term that adapts, and a curriculum": (
+        "algorithm=gspo",
+        "algorithm.kl.coef=0.1",
+        "algorithm.kl.target=0.01",
+        "rollout.curriculum.rule=balance",
+        "+env@environments.other=bandit",
+        "environments.other.num_groups=2",
+    ),
+}
 
 # Twelve trajectories a step in three groups, eight tokens a reply.
 SMALL = (

@@ -41,6 +41,12 @@ class ServerError(RagenError):
     """A server refuses what it is asked (key, model, parameters) or was never reached. Asking again would not help."""
 
 
+class BudgetSpent(RagenError):
+    """An evaluation over a server stops before it would cost more than `server.max_cost`. What it has finished is kept."""
+
+    exit_code = 5
+
+
 class TrainingError(RagenError):
     """The run cannot go on: too many failures, nothing to train on, non-finite for too long."""
 

@@ -170,6 +170,12 @@ KEYS: tuple[Metric, ...] = (
         healthy="0",
     ),
     Metric(
+        key="rollout/out_of_memory",
+        reducer=Reducer.SUM,
+        what="how often memory ran out while sampling and the replies were begun again, fewer of them together",
+        healthy="0",
+    ),
+    Metric(
         key="rollout/replaced_frac",
         reducer=Reducer.MEAN,
         what="share of the trajectories played to an end that stand in for one lost to broken infrastructure",
@@ -661,6 +667,12 @@ KEYS: tuple[Metric, ...] = (
         reducer=Reducer.LAST,
         what="seconds of the whole step",
         healthy="the sum of the above and little else",
+    ),
+    Metric(
+        key="memory/update_gib",
+        reducer=Reducer.MAX,
+        what="most memory held at any time of the update: resident on a CPU, allocated on a GPU",
+        healthy="what was held before it and at most the forecast that is printed when a run begins",
     ),
     Metric(
         key="memory/peak_gib",

@@ -4,9 +4,10 @@
 
     print(replay(Path("runs/bandit"), 5).num_different)
 
-The trajectories come from the step's rollout file, the policy from the checkpoint before it, and `Trainer.learn` does with them
-what it did then, in a folder aside. What comes out is compared with what the run recorded: metrics, advantages, and the
-checkpoint after the step where it is kept. On the machine and the libraries of the run all of it is equal bit for bit.
+The trajectories come from the step's rollout file, the policy from the checkpoint before it, the settings are those that the step
+was played under, and `Trainer.learn` does with them what it did then, in a folder aside. What comes out is compared with what the
+run recorded: metrics, advantages, and the checkpoint after the step where it is kept. On the machine and the libraries of the run
+all of it is equal bit for bit.
 """
 
 from __future__ import annotations
@@ -19,27 +20,33 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ragen.config.load import load_file
+from ragen.assembly import assemble
 from ragen.config.schema import Config
 from ragen.errors import StorageError
 from ragen.replay_rows import Row, compare_advantages, compare_numbers, compare_played, compare_tensors, equal_or
 from ragen.rollout.recorder import Recorded, groups_of, read_rollout
-from ragen.run import assemble
-from ragen.run_folder import CONFIG_FILE
+from ragen.run_folder import changed_since, config_of
 from ragen.training.checkpoint import CHECKPOINTS, NAME, STATE, Checkpoint, find_fault, load_checkpoint
 from ragen.training.display import Display
 from ragen.training.superseded import ROLLOUTS
 from ragen.training.trackers import Trackers, TrackingConfig, read_metrics
-from ragen.training.trainer import Rollout, Trainer
+from ragen.training.trainer import Trainer
 
 # What no two executions share, or what is known only while a step is played.
 UNSHARED_PREFIXES = ("time/", "memory/", "eval/")
-UNSHARED = ("rollout/tokens_per_s", "rollout/lost_workers", "update/tokens_per_s", "filter/dropped_s", "filter/extra_rounds")
+UNSHARED = (
+    "rollout/tokens_per_s",
+    "rollout/lost_workers",
+    "rollout/out_of_memory",
+    "update/tokens_per_s",
+    "filter/dropped_s",
+    "filter/extra_rounds",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Replay:
-    """What was compared. `notes` says what could not be, one line each."""
+    """What was compared. `notes` says what could not be, and what else is worth knowing, one line each."""
 
     folder: Path
     step: int  # counted from 1, as everywhere in a run folder
@@ -56,7 +63,7 @@ def replay(folder: Path, step: int, *, rollout: bool = False, display: Display |
 
     Raises StorageError, in one line that says which setting would have kept it, if something that is needed is not there.
     """
-    config = load_file(folder / CONFIG_FILE)
+    config = config_of(folder, step)
     recorded = _read_step(folder, step)
     before = _checkpoint_before(folder, step, config)
     logged = next((row for row in read_metrics(folder) if row["step"] == step), None)
@@ -68,7 +75,7 @@ def replay(folder: Path, step: int, *, rollout: bool = False, display: Display |
         aside = Path(name)
         trainer, _ = assemble(config, aside, before, Trackers(config.tracking, warn=shown.message), shown)
         try:
-            source = trainer.source(step - 1)
+            source = trainer.rollouts.source(step - 1)
             if rollout and source is not None:
                 raise StorageError(f"{folder}: step {step} trained on {source} and sampled nothing that could be sampled again")
             rows = _sample_again(trainer, step, recorded) if rollout else []
@@ -76,34 +83,23 @@ def replay(folder: Path, step: int, *, rollout: bool = False, display: Display |
             trainer.save(step, metrics)
         finally:
             trainer.environments.close()
-            asyncio.run(trainer.engine.close())
+            asyncio.run(trainer.rollouts.engine.close())
         rows += compare_numbers(_shared(logged), _shared(metrics))
         rows.append(compare_advantages(recorded, read_rollout(_rollout_file(aside, step))))
         after, notes = _compare_checkpoints(folder, aside, step)
+    if later := changed_since(folder, step):
+        notes.append(f"replayed with the settings of step {step}; the run has changed since: {'; '.join(map(str, later))}")
     return Replay(folder=folder, step=step, rows=(*rows, *after), notes=tuple(notes))
 
 
 def _sample_again(trainer: Trainer, step: int, recorded: list[Recorded]) -> list[Row]:
-    played = trainer.roll_out(step - 1)
+    played = trainer.rollouts.play(step - 1)
     return compare_played(groups_of(recorded), played.groups)
 
 
 def _update_again(trainer: Trainer, step: int, recorded: list[Recorded], *, is_fresh: bool) -> dict[str, float]:
     """The metrics of the step, as if it had just been played."""
-    environments = trainer.environments
-    environments.open(step - 1)  # begins no episode: the position in the run, and what the curriculum shares out
-    groups = groups_of(recorded)
-    candidates, selection = trainer.choose(groups, num_planned=environments.num_groups)
-    played = Rollout(
-        groups=groups,
-        candidates=candidates,
-        selection=selection,
-        num_planned=environments.num_groups,
-        num_rounds=0,  # not recorded, and of no consequence
-        seconds=1.0,
-        is_fresh=is_fresh,
-    )
-    return trainer.learn(step - 1, played)
+    return trainer.learn(step - 1, trainer.rollouts.of_record(step - 1, groups_of(recorded), is_fresh=is_fresh))
 
 
 def _shared(metrics: Mapping[str, float]) -> dict[str, float]:

@@ -1,23 +1,28 @@
-"""The folder of a run: a new one or the one to go on in, one process at a time, and where in it a resumed run begins."""
+"""The folder of a run: a new one or the one to go on in, one process at a time, where in it a resumed run begins, and under which
+settings each of its steps was played."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from ragen.config.changes import Change, changes
 from ragen.config.continuation import consequences, refuse_what_cannot_continue
-from ragen.config.load import load_file
+from ragen.config.load import dump, load_file
 from ragen.config.schema import Config
 from ragen.errors import NothingToDo, StorageError
 from ragen.evaluation.results import EVALUATIONS, EvaluationResult, read_results
-from ragen.files import make_folder, storage
-from ragen.training.checkpoint import CHECKPOINTS, Checkpoint, latest_checkpoint, load_checkpoint, named_checkpoint
+from ragen.files import make_folder, storage, write_text
+from ragen.training.checkpoint import CHECKPOINTS, Checkpoint, latest_checkpoint, load_checkpoint, named_checkpoint, step_of
+from ragen.training.superseded import CONFIG_FILE, EARLIER_CONFIGS, set_aside_later
 from ragen.training.trackers import read_metrics
 
-CONFIG_FILE, LEARNING_CURVE, LOG, LOCK = "config.yaml", "learning_curve.png", "log.txt", ".lock"
+LEARNING_CURVE, LOG, LOCK = "learning_curve.png", "log.txt", ".lock"
+WHEREABOUTS = ("name", "output_dir")  # settings that say where the folder lies, and nothing of the run
 
 Say = Callable[[str], None]
 
@@ -65,7 +70,7 @@ def find_checkpoint(folder: Path, config: Config, resume: bool | str, *, say: Sa
     if chosen is None:
         raise StorageError(f"{folder}: no whole checkpoint to resume from; train without --resume")
     read_metrics(folder)  # refuses a damaged file before anything is changed
-    found = consequences(load_file(folder / CONFIG_FILE), config)
+    found = consequences(config_of(folder, step_of(chosen)), config)
     refuse_what_cannot_continue(found)
     for consequence in found:
         say(f"changed since the run began: {consequence}")
@@ -76,6 +81,50 @@ def find_checkpoint(folder: Path, config: Config, resume: bool | str, *, say: Sa
         raise NothingToDo(f"{folder}: all {done} steps are done; trainer.steps=N with a larger N goes on")
     say(f"resuming {folder} from {chosen.name}")
     return checkpoint
+
+
+def write_config(folder: Path, config: Config) -> None:
+    """Write the settings of the steps to come, so that the folder resumes as itself."""
+    write_text(folder / CONFIG_FILE, dump(replace(config, name=folder.name)))
+
+
+def config_of(folder: Path, step: int) -> Config:
+    """The settings that a step (counted from 1) was or will be played under, also where the run was resumed with others later."""
+    return load_file(_config_file(folder, step))
+
+
+def changed_since(folder: Path, step: int) -> list[Change]:
+    """In which settings the run has been changed since it played this step."""
+    return _changes(config_of(folder, step), load_file(folder / CONFIG_FILE))
+
+
+def go_on_from(folder: Path, step: int, config: Config) -> Path | None:
+    """Make the folder that of a run which has done `step` steps and goes on under `config`; what was played beyond is set aside.
+
+    Returns where that lies now, None if there was nothing. The settings of the steps that stay are kept under the last of them.
+    In this order a kill leaves at most a copy too many, never a step without the settings that it was played under.
+    """
+    then, own = _config_file(folder, step), folder / EARLIER_CONFIGS / f"step-{step:06d}.yaml"
+    was_changed = bool(_changes(load_file(then), config))
+    if step and then != own and (was_changed or then != folder / CONFIG_FILE):
+        with storage("read", then):
+            text = then.read_text(encoding="utf-8")
+        write_text(own, text)
+    kept = set_aside_later(folder, step)
+    write_config(folder, config)
+    if not was_changed:
+        with storage("delete", own):
+            own.unlink(missing_ok=True)
+    return kept
+
+
+def _config_file(folder: Path, step: int) -> Path:
+    by_last_step = sorted((step_of(path), path) for path in (folder / EARLIER_CONFIGS).glob("step-*.yaml"))
+    return next((path for last, path in by_last_step if step <= last), folder / CONFIG_FILE)
+
+
+def _changes(old: Config, new: Config) -> list[Change]:
+    return [change for change in changes(old, new) if change.key not in WHEREABOUTS]
 
 
 def is_logged(folder: Path, step: int) -> bool:

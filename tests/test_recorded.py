@@ -8,7 +8,7 @@ import pytest
 
 from ragen.config.check import check
 from ragen.errors import ConfigError, StorageError
-from ragen.training import trainer as module
+from ragen.training import rollout_phase as module
 from tests.support.runs import ARPO, LORA, metrics_of, rollouts_of, run, small_config, weights_of
 
 ONLINE_2 = ("trainer.updates_per_rollout=2", "trainer.steps=4", *ARPO)
@@ -36,6 +36,7 @@ def test_a_rollout_serves_as_many_steps_as_asked_and_its_age_is_logged(tmp_path:
 def test_a_run_resumed_between_two_steps_of_one_rollout_ends_as_if_it_had_not_been_stopped(
     tmp_path: Path, tuning: tuple[str, ...]
 ) -> None:
+    """Bug-log row 75: at a step that is no multiple of how often a rollout is used."""
     run(small_config(tmp_path / "whole", *ONLINE_2, *tuning))
     run(small_config(tmp_path / "parts", *ONLINE_2, *tuning, "trainer.steps=1"))
     run(small_config(tmp_path / "parts", *ONLINE_2, *tuning), resume=True)

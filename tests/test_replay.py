@@ -123,6 +123,18 @@ def test_another_learning_rate_changes_the_weights_and_nothing_else(recorded: Pa
     assert not any(what.startswith(("rollout", "state")) for what in found)
 
 
+def test_a_step_is_replayed_under_the_settings_that_it_was_played_under(tmp_path: Path) -> None:
+    """Two steps, then two with another learning rate: each comes out again, and the earlier one says what has changed since."""
+    run(corridor_config(tmp_path, *ARPO, "trainer.keep_checkpoints=9", "trainer.steps=2"))
+    config = corridor_config(tmp_path, *ARPO, "trainer.keep_checkpoints=9", "trainer.steps=4", "optimizer.lr=0.002")
+    folder = run(config, resume=True)[0].folder
+    before, after = replay(folder, 2, rollout=True), replay(folder, 3, rollout=True)
+    assert (different(before), different(after)) == ({}, {})
+    told = "optimizer.lr=0.002 (it was 0.001); trainer.steps=4 (it was 2)"
+    assert before.notes == (f"replayed with the settings of step 2; the run has changed since: {told}",)
+    assert after.notes == ()
+
+
 def test_other_weights_before_the_step_are_seen_in_the_sampling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that computes otherwise: here one weight is another, behind the back of the checksum."""
     from ragen import replay as module

@@ -20,6 +20,7 @@ from ragen.errors import ConfigError, NothingToDo, Stopped, StorageError
 from ragen.evaluation.validation import Validation
 from ragen.models.policy import Policy
 from ragen.rollout.context_manager import ContextManager
+from ragen.training.rollout_phase import RolloutPhase
 from ragen.training.trainer import Trainer
 from tests.support.corridor import num_open
 from tests.support.models import tiny_llama
@@ -102,7 +103,7 @@ def test_stopping_and_resuming_over_and_over_changes_nothing(
     config = corridor_config(tmp_path, *FOUR, "name=full")
     for resume in (False, True, True):
         with monkeypatch.context() as patch:
-            on_call(patch, Trainer, "roll_out", 2, interrupt)
+            on_call(patch, RolloutPhase, "play", 2, interrupt)
             with pytest.raises(KeyboardInterrupt):
                 run(config, resume=resume)
     run(config, resume=True)
@@ -232,7 +233,7 @@ def test_a_longer_run_goes_on_where_a_shorter_one_ended(tmp_path: Path, unbroken
 def test_a_run_cut_short_on_resuming_is_measured_where_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three steps are saved, then only two are asked for: there is nothing to train, but the third was never evaluated."""
     with monkeypatch.context() as patch:
-        on_call(patch, Trainer, "roll_out", 4, interrupt)
+        on_call(patch, RolloutPhase, "play", 4, interrupt)
         with pytest.raises(KeyboardInterrupt):
             run(small_config(tmp_path, "trainer.steps=5"))
     summary, _ = run(small_config(tmp_path, "trainer.steps=2"), resume=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +16,22 @@ from filelock import FileLock
 from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from ragen import run as module
+from ragen import assembly
 from ragen.cli import main
-from ragen.config.load import load
+from ragen.config.load import load, recipes
 from ragen.errors import ConfigError, EnvironmentFailure, ModelError, NothingToDo, StorageError, TrainingError
 from ragen.metrics import find
 from ragen.records import EndReason
+from ragen.training import trackers
+from ragen.training.rollout_phase import RolloutPhase
 from ragen.training.trainer import Trainer
-from ragen.training.update import Learner
+from ragen.training.update import Learner, UpdateResult
 from tests.support.corridor import num_open
 from tests.support.models import tiny_llama
 from tests.support.runs import (
     ARPO,
     LORA,
+    SMALL,
     assert_same_run,
     corridor_config,
     interrupt,
@@ -85,6 +90,44 @@ def test_every_step_is_one_line_of_finite_defined_numbers(tmp_path: Path) -> Non
     assert rows[1]["update/advantage_std"] == pytest.approx(0, abs=1e-12)  # every reply was unreadable and cost 0.1
     assert rows[1]["update/grad_norm"] > 1e-3
     assert rows[2]["update/engine_gap_max"] < 1e-4
+
+
+@pytest.mark.parametrize("recipe", recipes())
+def test_a_shipped_recipe_gives_nothing_but_finite_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipe: str) -> None:
+    """Bug-log row 69: four steps of each, on a small model; not one number had to be left out, not one update skipped."""
+
+    def all_finite(metrics: Mapping[str, float]) -> dict[str, float]:
+        assert [key for key, value in metrics.items() if not math.isfinite(value)] == []
+        return dict(metrics)
+
+    monkeypatch.setattr(trackers, "finite_only", all_finite)
+    groups = (f"environments.{tag}.num_groups=3" for tag in load(recipe).environments)
+    short = (*SMALL, "trainer.steps=4", "evaluation.num_episodes=2", "evaluation.every=2")
+    summary, _ = run(load(recipe, [*short, *groups, f"model.name={tiny_llama()}", f"output_dir={tmp_path}"]))
+    rows = metrics_of(summary.folder)
+    assert [row["step"] for row in rows if "update/tokens" in row] == [1, 2, 3, 4]
+    assert [row.get("update/skipped", 0) for row in rows] == [0] * len(rows)
+
+
+def test_the_closing_page_names_the_best_checkpoint_if_one_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three steps whose entropy is planted: the second has most of it, so it stays beside the last."""
+    planted = iter((1.25, 2.5, 0.5))
+    honest = Learner.update
+
+    def update(self: Learner, *args: Any, **kwargs: Any) -> UpdateResult:
+        result = honest(self, *args, **kwargs)
+        return replace(result, metrics={**result.metrics, "update/entropy": next(planted)})
+
+    monkeypatch.setattr(Learner, "update", update)
+    keep = (
+        "trainer.keep_checkpoints=1",
+        "trainer.keep_best=update/entropy",
+        "trainer.steps=3",
+        "evaluation.before_training=false",
+    )
+    _, seen = run(small_config(tmp_path, *ARPO, *keep))
+    assert f"best checkpoint {tmp_path}/run/checkpoints/step-000002 (update/entropy=2.5)\n" in seen
+    assert names(tmp_path / "run" / "checkpoints") == {"step-000002", "step-000003"}
 
 
 def test_what_was_sampled_is_what_was_trained_and_recorded(tmp_path: Path) -> None:
@@ -165,7 +208,7 @@ def no_model(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def load_policy(*args: Any, **kwargs: Any) -> None:
         raise AssertionError("a model was loaded")
 
-    monkeypatch.setattr(module, "load_policy", load_policy)
+    monkeypatch.setattr(assembly, "load_policy", load_policy)
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -269,7 +312,7 @@ def test_a_run_that_could_not_begin_does_not_take_the_name(tmp_path: Path, monke
         raise ModelError("tiny: no network")
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "load_policy", unreachable)
+        patch.setattr(assembly, "load_policy", unreachable)
         with pytest.raises(ModelError, match="no network"):
             run(small_config(tmp_path))
     assert run(small_config(tmp_path))[0].folder == tmp_path / "run"
@@ -385,7 +428,7 @@ def test_the_count_of_skipped_updates_survives_a_stop(tmp_path: Path, monkeypatc
     spoil_losses(monkeypatch)
     config = small_config(tmp_path, "trainer.steps=9", "trainer.max_skipped_updates=3")
     with monkeypatch.context() as patch:
-        on_call(patch, Trainer, "roll_out", 3, interrupt)
+        on_call(patch, RolloutPhase, "play", 3, interrupt)
         with pytest.raises(KeyboardInterrupt):
             run(config)
     with pytest.raises(TrainingError, match="3 steps in a row"):
@@ -412,15 +455,15 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path, monkeypatch
 
 def test_weights_that_are_not_finite_stop_the_run_in_the_next_rollout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bug-log row 63: greedy sampling would emit one id for ever; here every trajectory fails and says why."""
-    honest = Trainer.roll_out
+    honest = RolloutPhase.play
 
-    def roll_out(self: Trainer, step: int) -> Any:
+    def play(self: RolloutPhase, step: int) -> Any:
         if step == 1:
             with torch.no_grad():
-                self.learner.policy._causal_lm.get_output_embeddings().weight[7] = math.nan
+                self.engine._policy._causal_lm.get_output_embeddings().weight[7] = math.nan
         return honest(self, step)
 
-    monkeypatch.setattr(Trainer, "roll_out", roll_out)
+    monkeypatch.setattr(RolloutPhase, "play", play)
     with pytest.raises(TrainingError, match=r"4 of 12 trajectories failed.*scores that are not finite"):
         run(small_config(tmp_path))
     assert names(tmp_path / "run" / "checkpoints") == {"step-000001"}

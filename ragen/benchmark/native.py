@@ -27,7 +27,6 @@ from ragen.engines.torch_engine import TorchEngine
 from ragen.models.chat import ChatTemplate
 from ragen.models.config import ModelConfig
 from ragen.models.policy import load_policy
-from ragen.models.quick_modules import quicken
 from ragen.records import Completion, Sample, Sampling, Split
 from ragen.rollout.collect import collect, context_factory
 from ragen.rollout.state_manager import EnvStateManager
@@ -61,7 +60,7 @@ def roll_out(work: RolloutWork) -> Answer:
     """
     policy = load_policy(ModelConfig(name=work.model, tuning="full", dtype=work.dtype))
     policy.module.requires_grad_(False)
-    quicken(policy.module)  # as it is done for weights that are frozen when they are loaded
+    policy.quicken()  # as it is done for weights that are frozen when they are loaded
     engine = TorchEngine(policy, EngineConfig(max_rows=len(work.conversations)))
 
     def play(repeat: int, conversations: tuple[Conversation, ...]) -> float:

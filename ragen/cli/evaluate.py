@@ -77,7 +77,7 @@ def evaluate(
     else:
         planned = [*load_for_suite(target, run, suite, overrides=settings)]
     for kind, config in planned:
-        found = find_target(target, config.model, output_dir=Path(config.output_dir))
+        found = find_target(target, config.model, output_dir=Path(config.output_dir), engine=config.engine)
         if temperature is not None and not found.kind.samples:
             raise ConfigError(f"--temperature={temperature}: has no effect, {found.label} does not sample")
         check_effect(found, config.rollout, config.server)
@@ -88,11 +88,11 @@ def evaluate(
 
 
 def _measure(target: Target, config: Config, resume: bool, as_json: bool, kind: str | None) -> None:
+    from ragen.engines.budget import Usage
     from ragen.evaluation.kinds import Kind
     from ragen.evaluation.results import to_json
     from ragen.evaluation.suites import GREEDY
     from ragen.evaluation.target import evaluate_and_keep
-    from ragen.evaluation.usage import Usage
     from ragen.training.display import Display
     from ragen.training.report import before_after_table, example_panels
 

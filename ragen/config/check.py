@@ -11,6 +11,7 @@ from typing import Any
 from ragen.config.schema import Config
 from ragen.config.suites import load_suite
 from ragen.engines.server_config import ServerConfig
+from ragen.environments import registry
 from ragen.errors import ConfigError, near_match
 from ragen.evaluation.kinds import Kind, kind_of
 from ragen.models.config import ModelConfig
@@ -46,6 +47,7 @@ def check(config: Config) -> None:
     _check_overlong(config)
     _check_tuning(config.model)
     _check_keep_best(config)
+    _check_beside(config)
     _check_recorded(config)
 
 
@@ -200,7 +202,7 @@ def _check_tuning(model: ModelConfig) -> None:
     if model.tuning != "full":
         return
     default = ModelConfig()
-    for key in ("lora_rank", "lora_alpha", "lora_targets"):
+    for key in ("lora_rank", "lora_alpha", "lora_targets", "kernels"):
         value = getattr(model, key)
         if value != getattr(default, key):
             raise ConfigError(f"model.{key}={value}: has no effect with model.tuning=full; set model.tuning=lora or leave it out")
@@ -219,6 +221,23 @@ def _check_keep_best(config: Config) -> None:
     tag, tags = key.split("/")[1], list(config.environments)
     if not config.evaluation.suites and tag not in tags:  # what suites measure is known once they are read
         raise ConfigError(f"trainer.keep_best={key}: {tag!r} must be one of {', '.join(tags)}{near_match(tag, tags)}")
+
+
+def _check_beside(config: Config) -> None:
+    """Another process measures what was saved, and has to find the environments."""
+    every, save_every = config.evaluation.every, config.trainer.save_every
+    if not config.evaluation.beside:
+        return
+    if every % save_every:
+        raise ConfigError(
+            f"evaluation.beside=true: measures what was saved; make evaluation.every={every} a multiple of "
+            f"trainer.save_every={save_every}"
+        )
+    for tag, environment in config.environments.items():
+        try:
+            registry.portable_name(environment.name)
+        except ConfigError as error:
+            raise ConfigError(f"evaluation.beside=true: environments.{tag}.name: {error}") from None
 
 
 def _check_recorded(config: Config) -> None:

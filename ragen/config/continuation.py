@@ -13,6 +13,8 @@ NEXT_STEP = "takes effect from the next step"
 
 # The first pattern that fits a key counts, in this order of tables.
 PATIENCE = tuple((f"environments.*.{key}", NEXT_STEP) for key in ("runs_in", "num_workers", "step_timeout_s", "max_seconds"))
+# What may change though the group that it belongs to may not.
+AT_WILL = (("model.kernels", f"{NEXT_STEP}; the last bits of what is sampled change"), *PATIENCE)
 REFUSED = (
     ("seed", "every random stream of the run is a function of it"),
     ("model.*", "the checkpoint's weights, and the prompts that they were trained on, are of the model as it was set up"),
@@ -39,6 +41,7 @@ ALLOWED = (
     ("rollout.curriculum.rule", f"{NEXT_STEP}; a curriculum that is switched on has seen nothing yet"),
     ("evaluation.before_training", "has no effect: the run has begun"),
     ("evaluation.every", NEXT_STEP),
+    ("evaluation.beside", NEXT_STEP),
     ("evaluation.*", "takes effect from the next evaluation; earlier ones cannot be compared with it"),
     ("tracking.*", "trackers that are added begin with the next step"),
     ("*", NEXT_STEP),
@@ -76,11 +79,11 @@ def _cannot(refused: Consequence) -> str:
 
 def _consequence(change: Change, old: Config, new: Config) -> Consequence:
     key = change.key
-    patience = _first(PATIENCE, key)
-    reason = None if patience else _first(REFUSED, key) or _of_state(change, old, new)
+    at_will = _first(AT_WILL, key)
+    reason = None if at_will else _first(REFUSED, key) or _of_state(change, old, new)
     if reason:
         return Consequence(change=change, meaning=reason, is_refused=True)
-    meaning = patience or _of_critic(key, old, new) or _first(ALLOWED, key)
+    meaning = at_will or _of_critic(key, old, new) or _first(ALLOWED, key)
     assert meaning is not None, key
     return Consequence(change=change, meaning=meaning, is_refused=False)
 

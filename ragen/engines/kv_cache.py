@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 
 import torch
 from torch import Tensor
 
+from ragen.kernels.cpu import CpuKernels
 from ragen.models.attention import GroupLayout, Ragged, attend_beside_prompt
-from ragen.models.packed_attention import BLOCK_SCORES
+from ragen.models.packed_attention import BLOCK_SCORES, Keys, attend_rows
 
 GROWTH = 64  # tokens by which rows grow
 
@@ -64,14 +66,19 @@ class RowStore:
             new[:, : old.shape[1], :, : old.shape[3]] = old
             self._kv[layer] = new
 
-    def write(self, layer: int, row_L: Tensor, at_L: Tensor, k_KLD: Tensor, v_KLD: Tensor) -> None:
+    def write(
+        self, layer: int, row_L: Tensor, at_L: Tensor, k_KLD: Tensor, v_KLD: Tensor, kernels: CpuKernels | None = None
+    ) -> None:
         """Store the keys and values of flat tokens: token i goes to position at_L[i] of row row_L[i]."""
         keys, values = self._kv[layer]
-        keys[row_L, :, at_L] = k_KLD.transpose(0, 1)
-        values[row_L, :, at_L] = v_KLD.transpose(0, 1)
+        k_LKD, v_LKD = k_KLD.transpose(0, 1), v_KLD.transpose(0, 1)
+        if kernels is not None:
+            kernels.keep(k_LKD, v_LKD, keys, values, row_L, at_L)
+        else:
+            keys[row_L, :, at_L], values[row_L, :, at_L] = k_LKD, v_LKD
 
-    def read(self, layer: int, first: int, last: int, tokens: int) -> tuple[Tensor, Tensor]:
-        """Keys and values [rows, K, tokens, D] of rows first..last-1, without a copy."""
+    def read(self, layer: int, first: int, last: int, tokens: int | None = None) -> tuple[Tensor, Tensor]:
+        """Keys and values [rows, K, tokens, D] of rows first..last-1, without a copy; all that is allocated if not limited."""
         keys, values = self._kv[layer]
         return keys[first:last, :, :tokens], values[first:last, :, :tokens]
 
@@ -116,6 +123,24 @@ class PromptStack:
         return keys, values
 
 
+class PrefillView:
+    """Prompts one behind the other, each seeing itself alone; their keys and values are copied into `kept`, a list per prompt."""
+
+    def __init__(self, lengths: Sequence[int]) -> None:
+        assert lengths and min(lengths) > 0, lengths
+        self.spans = [slice(end - length, end) for length, end in zip(lengths, accumulate(lengths), strict=True)]
+        self.kept: list[list[Tensor]] = [[] for _ in lengths]
+
+    def attend(self, layer: int, q_HLD: Tensor, k_KLD: Tensor, v_KLD: Tensor, scale: float, window: int | None) -> Tensor:
+        out_LHD = q_HLD.new_empty(q_HLD.shape[1], q_HLD.shape[0], q_HLD.shape[2])
+        for span, kept in zip(self.spans, self.kept, strict=True):
+            assert layer == len(kept), (layer, len(kept))
+            kept.append(torch.stack([k_KLD[:, span], v_KLD[:, span]]))
+            keys = Keys(None, None, *kept[-1][:, None])
+            out_LHD[span] = attend_rows(q_HLD[None, :, span], keys, scale, window)[0].transpose(0, 1)
+        return out_LHD
+
+
 class DecodeView:
     """New tokens of the rows first..first+N-1: `lengths[n]` of them for a row that has `filled[n]` tokens behind its prompt.
 
@@ -134,10 +159,12 @@ class DecodeView:
         filled: Sequence[int],
         lengths: Sequence[int],
         num_heads: int,
+        kernels: CpuKernels | None = None,
     ) -> None:
+        """`kernels` attend to the rows of one token, in the place of torch's operations."""
         assert lengths and min(lengths) > 0, lengths
         device = store.read(0, 0, 0, 0)[0].device
-        self._store, self._stack = store, stack
+        self._store, self._stack, self._kernels = store, stack, kernels
         lengths_N = torch.tensor(lengths, device=device)
         filled_N = torch.tensor(filled, device=device)
         prompt_N = torch.tensor([stack.lengths[g] for g in groups], device=device)
@@ -147,16 +174,19 @@ class DecodeView:
         self._at_L = filled_N[row_L] + within_L
         self.positions_L = prompt_N[row_L] + self._at_L
         at_once = partial(_at_once, num_heads=num_heads, num_prompt=stack.width)
-        self._parts = []
+        self._parts: list[_Part | _SinglePart] = []
         start = 0
         for rows in _runs(filled, lengths, at_once):
             stop = start + sum(lengths[rows])
-            part = _Part(stack, groups[rows], first + rows.start, slice(start, stop), filled[rows], lengths[rows], device)
-            self._parts.append(part)
+            flat, at = slice(start, stop), first + rows.start
+            if kernels is not None and lengths[rows.start] == 1:
+                self._parts.append(_SinglePart(stack, groups[rows], at, flat, filled[rows], kernels))
+            else:
+                self._parts.append(_Part(stack, groups[rows], at, flat, filled[rows], lengths[rows], device))
             start = stop
 
     def attend(self, layer: int, q_HLD: Tensor, k_KLD: Tensor, v_KLD: Tensor, scale: float, window: int | None) -> Tensor:
-        self._store.write(layer, self._row_L, self._at_L, k_KLD, v_KLD)
+        self._store.write(layer, self._row_L, self._at_L, k_KLD, v_KLD, self._kernels)
         shared = self._stack.read(layer)
         outs = [part.attend(layer, q_HLD[:, part.flat], shared, self._store, scale, window) for part in self._parts]
         return outs[0] if len(outs) == 1 else torch.cat(outs)
@@ -212,6 +242,34 @@ class _Part:
         query_NT = self._prompt_N1 + self._filled_N1 + torch.arange(self._ragged.width, device=device)
         hidden = key_N1X > query_NT[:, :, None]
         return hidden if window is None else hidden | (key_N1X <= query_NT[:, :, None] - window)
+
+
+class _SinglePart:
+    """Consecutive rows of a view with one new token each; a compiled operation attends, and reads no more than there is."""
+
+    def __init__(
+        self, stack: PromptStack, groups: Sequence[int], first: int, flat: slice, filled: Sequence[int], kernels: CpuKernels
+    ) -> None:
+        self.flat = flat  # where its tokens stand on the L axis
+        self._kernels = kernels
+        self._rows = (first, first + len(groups))
+        self._group_N = torch.tensor(groups)
+        self._prompt_N = torch.tensor([stack.lengths[g] for g in groups])
+        self._length_N = torch.tensor(filled) + 1
+
+    def attend(
+        self, layer: int, q_HLD: Tensor, shared: tuple[Tensor, Tensor], store: RowStore, scale: float, window: int | None
+    ) -> Tensor:
+        return self._kernels.attend(
+            q_HLD.transpose(0, 1),
+            shared,
+            store.read(layer, *self._rows),
+            group_N=self._group_N,
+            prompt_length_N=self._prompt_N,
+            length_N=self._length_N,
+            scale=scale,
+            window=window,
+        )
 
 
 def _at_once(filled: int, length: int, *, num_heads: int, num_prompt: int) -> int:

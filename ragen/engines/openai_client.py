@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import openai
@@ -42,7 +42,11 @@ class OpenAIClient:
             raise TransientFault(f"no connection ({_cause(error)})") from None
         except (openai.APIError, ValueError) as error:
             raise TransientFault(f"an answer that is no JSON ({type(error).__name__})") from None
-        return self._read(completion)
+        answer = self._read(completion)
+        if self._config.speaks == "llama_cpp" and messages[-1].role == "assistant":
+            # llama.cpp's server gives the beginning that it went on from back as a part of the reply.
+            return replace(answer, text=answer.text.removeprefix(messages[-1].content))
+        return answer
 
     async def close(self) -> None:
         await self._client.close()
@@ -69,7 +73,8 @@ def request_of(model: str, messages: Sequence[ChatMessage], sampling: Sampling, 
     """The fields of a request. Raises ConfigError for sampling that this dialect cannot ask for.
 
     Stop texts go to vLLM alone, which leaves the one it found in the reply; elsewhere a reply that stopped could not be told from
-    one that ended without its last tag, so the reply is cut when it is there.
+    one that ended without its last tag, so the reply is cut when it is there. What a server of one's own does to probabilities
+    unless it is told otherwise (llama.cpp: top_k 40, min_p 0.05) is switched off.
     """
     dialect = config.speaks
     extra: dict[str, Any] = dict(config.extra)
@@ -90,9 +95,12 @@ def request_of(model: str, messages: Sequence[ChatMessage], sampling: Sampling, 
             extra["include_stop_str_in_output"] = True
         if messages[-1].role == "assistant":
             extra |= {"continue_final_message": True, "add_generation_prompt": False}
+    elif dialect == "llama_cpp":
+        extra = {"top_k": sampling.top_k, "min_p": 0.0, "repeat_penalty": 1.0, **extra}
     elif sampling.top_k:
         raise ConfigError(
-            f"evaluation.top_k={sampling.top_k}: not part of the OpenAI protocol; set it to 0, or server.dialect=vllm"
+            f"evaluation.top_k={sampling.top_k}: not part of the OpenAI protocol; set it to 0, or server.dialect to vllm or"
+            " llama_cpp if the server is one of these"
         )
     return fields | ({"extra_body": extra} if extra else {})
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from ragen.errors import ConfigError, near_match
 
-DIALECTS = ("auto", "openai", "compatible", "vllm")
+DIALECTS = ("auto", "openai", "compatible", "vllm", "llama_cpp")
 OMITTABLE = ("temperature", "top_p", "seed")
 _OURS = ("model", "messages", "system", "stream", "n", "max_tokens", "max_completion_tokens", "api_key")
 
@@ -19,7 +19,7 @@ class ServerConfig:
     """How `ragen eval openai:MODEL` and `anthropic:MODEL` ask. Keys are never a setting: they come from the environment."""
 
     base_url: str = ""  # of an OpenAI-compatible server, such as http://localhost:8000/v1; empty: the provider's own
-    dialect: str = "auto"  # of the OpenAI protocol: openai, compatible or vllm; auto: compatible where base_url is set
+    dialect: str = "auto"  # of the OpenAI protocol: openai, compatible, vllm or llama_cpp; auto: compatible where base_url is set
     api_key_variable: str = ""  # the environment variable that holds the key; empty: OPENAI_API_KEY or ANTHROPIC_API_KEY
     prefill: bool = False  # send the reply's first tag as its beginning, for servers that go on from there
     omit: list[str] = field(default_factory=list)  # of temperature, top_p and seed, what the model does not take
@@ -31,6 +31,7 @@ class ServerConfig:
     max_wait_s: float = 60.0  # before a retry; a server that asks for more has failed
     price_per_million_prompt_tokens: float | None = None  # in any currency; null: unknown
     price_per_million_sampled_tokens: float | None = None  # the same for what is written
+    max_cost: float | None = None  # an evaluation stops before its cost would be above this; null: no bound
 
     def check(self) -> None:
         """Raise ConfigError for a value out of range or without effect. No message repeats what may hold a secret."""
@@ -94,3 +95,12 @@ class ServerConfig:
             if price is not None and other is None:
                 rest = "sampled" if name == "prompt" else "prompt"
                 raise ConfigError(f"server.price_per_million_{name}_tokens: has no effect without the price of {rest} tokens")
+        if self.max_cost is None:
+            return
+        if not self.max_cost > 0:
+            raise ConfigError(f"server.max_cost={self.max_cost}: must be above 0, or null for no bound")
+        if not self.has_prices:
+            raise ConfigError(
+                f"server.max_cost={self.max_cost}: has no effect without prices;"
+                " set server.price_per_million_prompt_tokens and server.price_per_million_sampled_tokens"
+            )

@@ -17,6 +17,7 @@ from typing import Protocol
 
 import numpy as np
 
+from ragen.engines.budget import Budget, most_tokens
 from ragen.engines.patience import Patience, TransientFault
 from ragen.engines.server_config import ServerConfig
 from ragen.errors import ConfigError, PromptTooLong, RagenError, ServerError
@@ -52,10 +53,11 @@ class ServerEngine:
 
     policy_version = 0
 
-    def __init__(self, client: Client, chat: TextChat, patience: Patience) -> None:
+    def __init__(self, client: Client, chat: TextChat, patience: Patience, budget: Budget) -> None:
         self._client = client
         self._chat = chat
         self._patience = patience
+        self._budget = budget
         self._has_warned = False
 
     @property
@@ -64,16 +66,18 @@ class ServerEngine:
         return self._patience.num_retries
 
     async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
-        """The reply up to its stop text. Raises EngineFailure, PromptTooLong or ServerError."""
+        """The reply up to its stop text. Raises EngineFailure, PromptTooLong, ServerError or BudgetSpent."""
         *messages, beginning = self._chat.messages(prompt_ids)
         sent = [*messages, beginning] if beginning.content else messages
-        answer = await self._patience.ask(lambda: self._client.ask(sent, sampling))
-        text, finish = _up_to_stop(answer, sampling.stop_texts)
+        async with self._budget.room_for(most_tokens(sent, sampling.max_new_tokens)):
+            answer = await self._patience.ask(lambda: self._client.ask(sent, sampling))
+            text, finish = _up_to_stop(answer, sampling.stop_texts)
+            ids = tuple(self._chat.encode_text(text))
+            counted = answer.counted or Counted(num_prompt=len(prompt_ids), num_sampled=len(ids))
+            self._budget.pay(counted)
         if answer.counted is None and not self._has_warned:
             self._has_warned = True
             logger.warning("the server does not count tokens: they are estimated, and so is the cost")
-        ids = tuple(self._chat.encode_text(text))
-        counted = answer.counted or Counted(num_prompt=len(prompt_ids), num_sampled=len(ids))
         return Completion(
             ids=ids,
             logprobs=(0.0,) * len(ids),

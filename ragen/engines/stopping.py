@@ -40,6 +40,10 @@ class StopMatcher:
         self._tail = seen[max(0, len(seen) - self._num_kept) :]
         return any(stop in seen for stop in self._stops)
 
+    def restart(self) -> None:
+        """Forget what was sampled: the reply is begun again."""
+        self._tail = b""
+
 
 def token_bytes(tokenizer: PreTrainedTokenizerBase) -> Callable[[int], bytes]:
     """A cached function from a token id to the UTF-8 bytes that the id adds to a text.

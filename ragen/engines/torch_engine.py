@@ -12,6 +12,7 @@ import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 import numpy as np
 import torch
@@ -19,13 +20,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ragen.engines.config import EngineConfig
-from ragen.engines.kv_cache import DecodeView, PromptBlock, PromptStack, RowStore
+from ragen.engines.failures import CONTAINED, RowLimit, StepFailure, failure_of
+from ragen.engines.kv_cache import DecodeView, PrefillView, PromptBlock, PromptStack, RowStore
 from ragen.engines.sampling import check, random_stream, sample
 from ragen.engines.stopping import StopMatcher, token_bytes
 from ragen.errors import EngineFailure
-from ragen.models.attention import PackedView
 from ragen.models.policy import Policy
 from ragen.records import Completion, FinishReason, Sampling
+
+READ_TOKENS = 2048  # of prompts or observations that one forward pass reads
+UNUSED_SHARE = 0.1  # of the idle tokens that may belong to prompts which no conversation continues
 
 
 @dataclass(kw_only=True, eq=False)
@@ -35,6 +39,7 @@ class _Request:
     uniforms: NDArray[np.float64]
     matcher: StopMatcher
     answer: asyncio.Future[Completion]
+    ran_out_alone: bool = False  # memory did, though nothing else was being sampled
 
 
 @dataclass(kw_only=True)
@@ -68,7 +73,8 @@ class TorchEngine:
         self._config = config or EngineConfig()
         self._on_step = on_step
         self._piece = token_bytes(policy.tokenizer)
-        self._unanswered: set[_Request] = set()  # waiting, running, or on the way from one to the other
+        self.row_limit = RowLimit(self._config.max_rows)
+        self._unanswered: dict[_Request, None] = {}  # waiting, running, or on the way from one to the other; as they came
         self._waiting: deque[_Request] = deque()
         self._rows: list[_Row] = []  # row i of the store
         self._store: RowStore | None = None
@@ -77,6 +83,14 @@ class TorchEngine:
         self._parked: OrderedDict[tuple[int, ...], _Parked] = OrderedDict()
         self._cached_version = policy.version
         self._pump_task: asyncio.Task[None] | None = None
+
+    @property
+    def policy(self) -> Policy:
+        return self._policy
+
+    @property
+    def config(self) -> EngineConfig:
+        return self._config
 
     @property
     def policy_version(self) -> int:
@@ -93,7 +107,7 @@ class TorchEngine:
             matcher=StopMatcher(self._piece, sampling.stop_ids, sampling.stop_texts),
             answer=asyncio.get_running_loop().create_future(),
         )
-        self._unanswered.add(request)
+        self._unanswered[request] = None
         self._waiting.append(request)
         if self._pump_task is None or self._pump_task.done():
             self._pump_task = asyncio.create_task(self._pump(), name="torch engine")
@@ -101,7 +115,7 @@ class TorchEngine:
             return await request.answer
         finally:
             request.answer.cancel()  # a caller that was cancelled is no longer waited for; no effect on a finished answer
-            self._unanswered.discard(request)
+            del self._unanswered[request]
 
     def _check(self, prompt: tuple[int, ...], sampling: Sampling) -> None:
         """Raise ValueError for a request that can never be answered."""
@@ -143,7 +157,8 @@ class TorchEngine:
     async def _pump(self) -> None:
         try:
             while self._waiting or self._rows:
-                self._step()
+                if (failure := self._try_step()) is not None:
+                    self._contain(failure)
                 self._on_step()
                 # let every trajectory whose reply is ready act and ask again, so that it joins the next step
                 await asyncio.sleep(0)
@@ -156,6 +171,33 @@ class TorchEngine:
             self._rows.clear()
             self._forget()
 
+    def _try_step(self) -> StepFailure | None:
+        """One step, or what went wrong in it; a bug is raised. Once this has returned, nothing holds on to what had failed."""
+        try:
+            self._step()
+        except CONTAINED as error:
+            if (failure := failure_of(error)) is None:
+                raise
+            return failure
+        return None
+
+    def _contain(self, failure: StepFailure) -> None:
+        """Drop every cache; of the replies that were being sampled, begin those again that may fit now, and fail the others."""
+        waiting = set(self._waiting)
+        sampled = [request for request in self._unanswered if request not in waiting and not request.answer.done()]
+        is_alone = len(sampled) == 1
+        self._rows.clear()
+        self._forget()
+        if not failure.out_of_memory or (is_alone and sampled[0].ran_out_alone):
+            for request in sampled:
+                request.answer.set_exception(failure.as_error())
+            return
+        self.row_limit.lower(len(sampled), failure.reason)
+        for request in sampled:
+            request.matcher.restart()
+            request.ran_out_alone = is_alone
+        self._waiting.extendleft(reversed(sampled))  # they came before all that wait
+
     @torch.no_grad()
     def _step(self) -> None:
         if self._cached_version != self._policy.version:
@@ -163,7 +205,7 @@ class TorchEngine:
         self._retire()  # rows that nobody waits for any more
         self._admit()
         if self._rows:
-            self._sample(self._rows, self._forward())
+            self._sample(*self._forward())
             self._retire()
         self._trim()
 
@@ -174,9 +216,9 @@ class TorchEngine:
 
         A new prompt gives its first new token here; what continues a conversation is read in the step's forward pass.
         """
-        fresh: list[_Row] = []
+        new: list[_Request] = []
         continued: list[tuple[_Row, _Parked]] = []
-        while self._waiting and len(self._rows) + len(fresh) + len(continued) < self._config.max_rows:
+        while self._waiting and len(self._rows) + len(new) + len(continued) < self.row_limit.rows:
             request = self._waiting.popleft()
             if request.answer.done():  # cancelled while it waited
                 continue
@@ -184,8 +226,10 @@ class TorchEngine:
                 parked = self._parked.pop(parent)
                 continued.append((self._row(request, parked.block, parked.filled), parked))
             else:
-                fresh.append(self._row(request, self._block(request.prompt_ids), 0))
-        if fresh:
+                new.append(request)
+        if new:
+            blocks = self._blocks_of([request.prompt_ids for request in new])
+            fresh = [self._row(request, block, 0) for request, block in zip(new, blocks, strict=True)]
             self._enter(fresh)
             self._sample(fresh, torch.stack([row.block.last_hidden_D for row in fresh]))
             self._retire()
@@ -205,17 +249,26 @@ class TorchEngine:
         self._rows.extend(rows)
         self._store.reserve(len(self._rows), max(row.filled for row in rows))
 
-    def _block(self, prompt: tuple[int, ...]) -> PromptBlock:
-        """The prompt's keys and values, encoded now unless another trajectory of the group has asked before."""
-        if prompt in self._blocks:
+    def _blocks_of(self, prompts: Sequence[tuple[int, ...]]) -> list[PromptBlock]:
+        """Keys and values of each prompt, encoded now unless another trajectory of the group has asked before."""
+        missing = [prompt for prompt in dict.fromkeys(prompts) if prompt not in self._blocks]
+        while missing:
+            num = max(1, sum(total <= READ_TOKENS for total in accumulate(map(len, missing))))
+            self._encode(missing[:num])
+            missing = missing[num:]
+        for prompt in prompts:
             self._blocks.move_to_end(prompt)
-            return self._blocks[prompt]
+        return [self._blocks[prompt] for prompt in prompts]
+
+    def _encode(self, prompts: Sequence[tuple[int, ...]]) -> None:
+        """Read prompts, one behind the other, in one forward pass."""
         device = self._policy.device
-        view = PackedView(len(prompt), device=device, keep=True)
-        ids_P = torch.tensor(prompt, device=device)
-        hidden_PD = self._policy.hidden(ids_P, torch.arange(len(prompt), device=device), view)
-        block = self._blocks[prompt] = PromptBlock(ids=prompt, kv=view.kept, last_hidden_D=hidden_PD[-1])
-        return block
+        view = PrefillView([len(prompt) for prompt in prompts])
+        ids_L = torch.tensor([i for prompt in prompts for i in prompt], device=device)
+        positions_L = torch.cat([torch.arange(len(prompt), device=device) for prompt in prompts])
+        hidden_LD = self._policy.quick_hidden(ids_L, positions_L, view)
+        for prompt, span, kv in zip(prompts, view.spans, view.kept, strict=True):
+            self._blocks[prompt] = PromptBlock(ids=prompt, kv=kv, last_hidden_D=hidden_LD[span.stop - 1].clone())
 
     def _longest_parked(self, ids: tuple[int, ...]) -> tuple[int, ...] | None:
         """The longest parked conversation that `ids` continues, by its ids."""
@@ -224,13 +277,17 @@ class TorchEngine:
 
     # -- decode: known ids in, one new id per row out --------------------------------------------------------------------
 
-    def _forward(self) -> Tensor:
-        """Store the pending ids of all rows; return the final hidden state [N, D] behind each row's last one."""
+    def _forward(self) -> tuple[list[_Row], Tensor]:
+        """Store pending ids; return the rows that have none left and the final hidden states [N, D] behind their last ids.
+
+        A row that decodes has one id. Of longer ones, new observations, a step reads READ_TOKENS together and leaves the rest to
+        the next, so that those who decode are not held up for long.
+        """
         rows = self._rows
         stack = self._stack_of_running()
         place = {id(block): g for g, block in enumerate(stack.blocks)}
-        lengths = [len(row.pending) for row in rows]
-        self._storage.reserve(len(self._rows), max(row.filled + len(row.pending) for row in rows))
+        lengths = _at_most(READ_TOKENS, [len(row.pending) for row in rows])
+        self._storage.reserve(len(rows), max(row.filled + n for row, n in zip(rows, lengths, strict=True)))
         view = DecodeView(
             self._storage,
             stack,
@@ -239,16 +296,24 @@ class TorchEngine:
             filled=[row.filled for row in rows],
             lengths=lengths,
             num_heads=self._policy.num_heads,
+            kernels=self._policy.kernels,
         )
-        ids_L = torch.tensor([i for row in rows for i in row.pending], device=self._policy.device)
-        hidden_LD = self._policy.hidden(ids_L, view.positions_L, view)
-        for row in rows:
-            row.filled += len(row.pending)
-            row.pending = ()
-        return hidden_LD[torch.tensor(lengths, device=hidden_LD.device).cumsum(0) - 1]
+        pieces = zip(rows, lengths, strict=True)
+        ids_L = torch.tensor([i for row, n in pieces for i in row.pending[:n]], device=self._policy.device)
+        hidden_LD = self._policy.quick_hidden(ids_L, view.positions_L, view)
+        ready, last = [], []
+        for row, n, end in zip(rows, lengths, accumulate(lengths), strict=True):
+            row.filled += n
+            row.pending = row.pending[n:]
+            if not row.pending:
+                ready.append(row)
+                last.append(end - 1)
+        return ready, hidden_LD[torch.tensor(last, dtype=torch.long, device=hidden_LD.device)]
 
     def _sample(self, rows: list[_Row], hidden_ND: Tensor) -> None:
         """Draw the next id of each row. A row whose scores are not finite fails alone."""
+        if not rows:
+            return
         logits_NV = self._policy.logits(hidden_ND)
         finite = logits_NV.amax(-1).isfinite().tolist()
         if not all(finite):
@@ -314,18 +379,31 @@ class TorchEngine:
     def _trim(self) -> None:
         """Drop what nobody uses down to `max_idle_tokens`, least recently used first.
 
-        Prompts that no conversation continues go first; a conversation that is dropped sets its prompt free.
+        Prompts that no conversation continues, which may be asked for again but rarely are, have a small share of that, and go
+        first; a conversation that is dropped sets its prompt free.
         """
+        limit = self._config.max_idle_tokens
         running = {id(row.block) for row in self._rows}
-        idle = sum(parked.filled for parked in self._parked.values())
-        idle += sum(len(block) for block in self._blocks.values() if id(block) not in running)
-        while idle > self._config.max_idle_tokens:
-            needed = running | {id(parked.block) for parked in self._parked.values()}
-            unused = next((ids for ids, block in self._blocks.items() if id(block) not in needed), None)
-            if unused is not None:
-                idle -= len(self._blocks.pop(unused))
+        needed = running | {id(parked.block) for parked in self._parked.values()}
+        unused = {ids: len(block) for ids, block in self._blocks.items() if id(block) not in needed}
+        num_unused = sum(unused.values())
+        idle = num_unused + sum(parked.filled for parked in self._parked.values())
+        idle += sum(len(block) for block in self._blocks.values() if id(block) in needed - running)
+        while idle > limit or num_unused > limit * UNUSED_SHARE:
+            if unused:
+                ids, size = next(iter(unused.items()))
+                del unused[ids], self._blocks[ids]
+                idle, num_unused = idle - size, num_unused - size
             else:
-                idle -= self._parked.popitem(last=False)[1].filled
+                dropped = self._parked.popitem(last=False)[1]
+                idle -= dropped.filled
+                if dropped.block.ids in self._blocks and not self._is_needed(dropped.block):
+                    unused[dropped.block.ids] = len(dropped.block)
+                    num_unused += len(dropped.block)
+
+    def _is_needed(self, block: PromptBlock) -> bool:
+        users = (user.block for users in (self._rows, self._parked.values()) for user in users)
+        return any(user is block for user in users)
 
     def _forget(self) -> None:
         """Keys and values belong to one policy version; when the weights change, all of them go."""
@@ -340,3 +418,12 @@ class TorchEngine:
     def _storage(self) -> RowStore:
         assert self._store is not None, "rows enter before they are read"
         return self._store
+
+
+def _at_most(budget: int, lengths: Sequence[int]) -> list[int]:
+    """Lengths whose sum is about `budget`: those of 1 stay, longer ones are served in order, none gets less than 1."""
+    served = []
+    for length in lengths:
+        served.append(max(1, min(length, budget)))
+        budget -= served[-1] if length > 1 else 0
+    return served

@@ -18,6 +18,7 @@ class EvaluationConfig:
     top_k: int = 0  # 0 is off
     before_training: bool = True  # measure the untrained model too, for the table "before / after"
     every: int = 0  # training steps between evaluations; 0 evaluates before and after training only
+    beside: bool = False  # each of them in a process of its own while the next step is played; needs room for a second model
     suites: list[str] = field(default_factory=list)  # played at each of these evaluations too: names or files, `ragen suites`
     show_episodes: int = 4  # per environment, shown as text by the trackers at each evaluation in training; 0 is none
 
@@ -35,5 +36,7 @@ class EvaluationConfig:
         for key in ("every", "show_episodes"):
             if getattr(self, key) < 0:
                 raise ConfigError(f"evaluation.{key}={getattr(self, key)}: must be at least 0")
+        if self.beside and not self.every:
+            raise ConfigError("evaluation.beside=true: has no effect with evaluation.every=0; set evaluation.every=N")
         if len(set(self.suites)) < len(self.suites):
             raise ConfigError(f"evaluation.suites={self.suites}: names a suite twice")

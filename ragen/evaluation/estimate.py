@@ -13,14 +13,16 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ragen.engines.budget import Usage
 from ragen.engines.server_config import ServerConfig
 from ragen.environments import registry
+from ragen.errors import ConfigError
 from ragen.evaluation.config import EvaluationConfig
 from ragen.evaluation.episodes import play_episodes
 from ragen.evaluation.kinds import Kind
 from ragen.evaluation.players import RandomPlayer
 from ragen.evaluation.policies import open_player
-from ragen.evaluation.usage import Usage, usage_of
+from ragen.evaluation.usage import usage_of
 from ragen.models.text_chat import TextChat
 from ragen.records import Completion, Counted, FinishReason, Sampling
 from ragen.rollout.collect import EngineOf
@@ -65,6 +67,23 @@ def forecast(
             long=used(functools.partial(Talker, chat), chat, tag, environment),
         )
     return found
+
+
+def check_affordable(
+    environments: Mapping[str, EnvironmentConfig], evaluation: EvaluationConfig, rollout: RolloutConfig, server: ServerConfig
+) -> None:
+    """Raise ConfigError where `server.max_cost` would stop the evaluation even if all its episodes were short; ask nobody."""
+    if server.max_cost is None:
+        return
+    found = forecast(environments, evaluation, rollout, server).values()
+    short, long = total([each.short for each in found]).cost, total([each.long for each in found]).cost
+    assert short is not None, "max_cost without prices is refused when it is set"
+    assert long is not None
+    if short > server.max_cost:
+        raise ConfigError(
+            f"server.max_cost={server.max_cost:g}: the evaluation is estimated to cost {short:.4g} to {long:.4g};"
+            " raise it, or play fewer episodes; nobody was asked"
+        )
 
 
 def total(forecasts: Sequence[Usage]) -> Usage:

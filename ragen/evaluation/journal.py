@@ -1,6 +1,7 @@
 """The episodes of an evaluation as they end, so that one that is stopped can go on: a file of JSON lines that only grows.
 
-The first line says what is measured; each further one holds the attempts at one episode. A process that dies leaves at most a
+The first line says what is measured; a further one holds the attempts at one episode, or what one reply of a server was billed
+as: so the replies of episodes that were stopped in the middle are counted too. A process that dies leaves at most a
 half line at the end, which is passed over. Once the result is written, the journal is no longer needed.
 """
 
@@ -19,9 +20,9 @@ import numpy as np
 
 from ragen.errors import StorageError
 from ragen.files import storage
-from ragen.records import UNKNOWN_ID, EpisodeKey, Segment, Trajectory
+from ragen.records import UNKNOWN_ID, Counted, EpisodeKey, Segment, Trajectory
 
-FORMAT = 1
+FORMAT = 2
 Place = tuple[str, int, int]  # tag, group and member of an episode
 
 _ARRAYS = {"ids": np.int32, "mask": np.bool_, "logprobs": np.float32}
@@ -35,9 +36,10 @@ def place_of(key: EpisodeKey) -> Place:
 class Journal:
     """One file, `<stem>.partial.jsonl`, or with a number if an earlier evaluation was stopped and is not gone on with."""
 
-    def __init__(self, path: Path, attempts: Mapping[Place, tuple[Trajectory, ...]]) -> None:
+    def __init__(self, path: Path, attempts: Mapping[Place, tuple[Trajectory, ...]], paid: Sequence[Counted] = ()) -> None:
         self.path = path
         self.attempts = dict(attempts)
+        self.paid = list(paid)
 
     @classmethod
     def begin(cls, folder: Path, stem: str, about: Mapping[str, Any]) -> Self:
@@ -54,7 +56,8 @@ class Journal:
         for path in reversed(_existing(folder, stem)):
             header, *lines = _whole_lines(path)
             if header == _header(about):
-                return cls(path, dict(_episodes(lines)))
+                paid = [Counted(**line["paid"]) for line in lines if isinstance(line, dict)]
+                return cls(path, dict(_episodes([line for line in lines if isinstance(line, list)])), paid)
         return None
 
     @staticmethod
@@ -73,13 +76,21 @@ class Journal:
         """Add the attempts at an episode. Raises StorageError."""
         place = place_of(attempts[-1].key)
         self.attempts[place] = (*self.attempts.get(place, ()), *attempts)
-        with storage("write", self.path), self.path.open("a", encoding="utf-8") as file:
-            file.write(_line([_plain(trajectory) for trajectory in attempts]))
+        self._append([_plain(trajectory) for trajectory in attempts])
+
+    def pay(self, counted: Counted) -> None:
+        """Add what one reply was billed as. Raises StorageError."""
+        self.paid.append(counted)
+        self._append({"paid": asdict(counted)})
 
     def close(self) -> None:
         """The result is written: the journal goes."""
         with storage("remove", self.path):
             self.path.unlink()
+
+    def _append(self, value: Any) -> None:
+        with storage("write", self.path), self.path.open("a", encoding="utf-8") as file:
+            file.write(_line(value))
 
 
 def _paths(folder: Path, stem: str) -> Iterator[Path]:

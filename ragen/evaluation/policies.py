@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from ragen.engines.base import Engine
+from ragen.engines.budget import Budget
 from ragen.engines.server_config import ServerConfig
 from ragen.errors import ConfigError, EngineFailure, RagenError, boundary
 from ragen.evaluation.kinds import Kind
@@ -49,8 +50,11 @@ class Ready:
 
 
 @asynccontextmanager
-async def open_server(kind: Kind, model: str, server: ServerConfig) -> AsyncIterator[Ready]:
-    """A server's model. Raises ConfigError where there is no key; ModuleNotFoundError names a client that is not installed."""
+async def open_server(kind: Kind, model: str, server: ServerConfig, budget: Budget) -> AsyncIterator[Ready]:
+    """A server's model, whose replies `budget` counts.
+
+    Raises ConfigError where there is no key; ModuleNotFoundError names a client that is not installed.
+    """
     from ragen.engines.patience import Patience
     from ragen.engines.server_engine import Client, ServerEngine
 
@@ -64,7 +68,7 @@ async def open_server(kind: Kind, model: str, server: ServerConfig) -> AsyncIter
 
         client = AnthropicClient(model, server)
     chat = TextChat()
-    engine = ServerEngine(client, chat, Patience(server, f"{kind}:{model}"))
+    engine = ServerEngine(client, chat, Patience(server, f"{kind}:{model}"), budget)
     try:
         yield Ready(engine=engine, template=chat, concurrency=server.concurrency)
     finally:

@@ -20,6 +20,8 @@ from scipy.special import stdtrit  # type: ignore[import-untyped]
 
 Z95 = NormalDist().inv_cdf(0.975)  # 1.959964
 NO_SPREAD = 1e-18  # a variance below this part of the squared range is rounding
+FEW = 16  # clusters below which the kurtosis of their residuals says little
+ENOUGH = 4.0  # clusters with the rarer outcome from which on its clustering can be told from its frequency
 
 Floats = NDArray[np.float64]
 
@@ -69,14 +71,15 @@ def score_bounds(mean_X: ArrayLike, trials_X: ArrayLike) -> tuple[Floats, Floats
     return low, high
 
 
-def clustered_share(sums_XC: ArrayLike, sizes_XC: ArrayLike) -> tuple[Floats, Floats, Floats]:
+def clustered_share(sums_XC: ArrayLike, sizes_XC: ArrayLike, *, has_limits: bool = True) -> tuple[Floats, Floats, Floats]:
     """(mean, low, high), [X] each, of values in [0, 1] of which cluster c holds `sizes_XC`, adding up to `sums_XC`; C >= 2.
 
     mean = S / N over all values. Its variance V is the cluster-robust one, sum of r_c^2 * C / (C - 1) / N^2 with residuals
-    r_c = S_c - mean N_c. The effective number of trials is mean (1 - mean) / V, made smaller by (z / t)^2, where t has
-    2 C / (kurtosis of r - 1) degrees of freedom, between 2 and C - 1: what is known of V itself is worth no more than that
-    (the moment match of Satterthwaite). It is never below N^2 / (sum of N_c^2), the number of clusters where they are equally
-    large: no data in [0, 1] spread more than clusters in which all values agree. So one value a cluster gives Wilson's interval.
+    r_c = S_c - mean N_c. The effective number of trials is mean (1 - mean) / V, made smaller by (z / t)^2, where t has the
+    degrees of freedom of `_degrees`: what is known of V itself is worth no more than that. It is never below
+    N^2 / (sum of N_c^2), the number of clusters where they are equally large: no data in [0, 1] spread more than clusters in
+    which all values agree. So one value a cluster gives Wilson's interval. `has_limits`: no value can lie outside [0, 1]; False
+    where 0 and 1 are but the least and greatest that were seen.
 
     Source: an effective sample size in the interval of a share is usual for clustered surveys, as in E. L. Korn and
     B. I. Graubard, Survey Methodology 24 (1998) 193-201. Differs: Wilson's interval instead of the exact one, the degrees of
@@ -85,17 +88,37 @@ def clustered_share(sums_XC: ArrayLike, sizes_XC: ArrayLike) -> tuple[Floats, Fl
     sums, sizes = np.asarray(sums_XC, np.float64), np.asarray(sizes_XC, np.float64)
     num_clusters, total = sums.shape[-1], sizes.sum(-1)
     mean = np.clip(sums.sum(-1) / total, 0.0, 1.0)
-    squares = (sums - mean[..., None] * sizes) ** 2
-    variance = num_clusters / (num_clusters - 1) * squares.sum(-1) / total**2
+    residuals = sums - mean[..., None] * sizes
+    variance = num_clusters / (num_clusters - 1) * (residuals**2).sum(-1) / total**2
     fewest = total**2 / (sizes**2).sum(-1)
     spreads = variance > NO_SPREAD
-    safe = np.where(spreads, variance, 1.0)
-    kurtosis = np.where(spreads, num_clusters * (squares**2).sum(-1) / np.where(spreads, squares.sum(-1), 1.0) ** 2, 3.0)
-    degrees = np.minimum(np.maximum(2.0 * num_clusters / np.maximum(kurtosis - 1.0, 1e-9), 2.0), num_clusters - 1)
-    trials = mean * (1.0 - mean) / safe * (Z95 / t_quantile(degrees)) ** 2
+    rarer = np.where(mean[..., None] <= 0.5, sums, sizes - sums)
+    is_told = has_limits & (rarer.sum(-1) ** 2 >= ENOUGH * (rarer**2).sum(-1))
+    # Where nothing spreads, the values put in its place are not used.
+    product = np.where(spreads, mean * (1.0 - mean), 1.0)
+    slope = np.where(is_told, (1.0 - 2.0 * mean) / product * num_clusters / total, 0.0)
+    degrees = _degrees(np.where(spreads[..., None], residuals, 1.0), slope)
+    trials = product / np.where(spreads, variance, 1.0) * (Z95 / t_quantile(degrees)) ** 2
     # Where no two clusters differ, the data say nothing of how alike the values of one cluster are: the worst is assumed.
     low, high = score_bounds(mean, np.maximum(fewest, np.where(spreads, trials, fewest)))
     return mean, low, high
+
+
+def _degrees(residuals_XC: Floats, slope_X: Floats) -> Floats:
+    """Degrees of freedom with which the ratio of V, the variance of a mean p, to p (1 - p) is known.
+
+    The moment match of F. E. Satterthwaite, Biometrics 2 (1946) 110-114: d = 2 C / (m + 2 / (C - 1)) if cluster c moves the ratio
+    by u_c and m is the mean of u_c^2. With q = r_c^2 / (mean of r^2), u_c = q - 1 - slope r_c. The slope, which is
+    (1 - 2 p) / (p (1 - p)) in units of a cluster, takes off what V and p (1 - p) have in common: where rare outcomes come one a
+    cluster, both grow with their number, and the ratio is known well. With slope 0 the degrees are those of V alone, which is
+    the wide side where too little was seen to tell the two apart. At least 2, and at most C - 1 where there are FEW clusters.
+    """
+    num_clusters = residuals_XC.shape[-1]
+    squares = residuals_XC**2
+    moves = squares / squares.mean(-1)[..., None] - 1.0 - slope_X[..., None] * residuals_XC
+    most = num_clusters - 1 if num_clusters < FEW else np.inf
+    degrees = 2.0 * num_clusters / ((moves**2).mean(-1) + 2.0 / (num_clusters - 1))
+    return np.asarray(np.clip(degrees, min(2.0, most), most), np.float64)
 
 
 def cluster_sums(values: Iterable[float], clusters: Iterable[Hashable]) -> tuple[Floats, Floats]:
@@ -135,7 +158,7 @@ def mean_interval(
     if len(sums) < 2:
         return Interval(mean=mean)
     span = greatest - least
-    _, low, high = clustered_share((sums - least * sizes) / span, sizes)
+    _, low, high = clustered_share((sums - least * sizes) / span, sizes, has_limits=limits is not None)
     # Scaling there and back may move an end a hair across the mean.
     return Interval(mean=mean, low=min(mean, least + span * float(low)), high=max(mean, least + span * float(high)))
 

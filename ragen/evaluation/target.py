@@ -14,15 +14,17 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from ragen.credit.rewards import RewardsConfig
+from ragen.engines.budget import Budget
+from ragen.engines.config import EngineConfig
 from ragen.engines.server_config import ServerConfig
 from ragen.errors import ConfigError, RagenError, StorageError
 from ragen.evaluation.config import EvaluationConfig
+from ragen.evaluation.estimate import check_affordable
 from ragen.evaluation.evaluate import evaluate, settings_of
 from ragen.evaluation.journal import Journal
 from ragen.evaluation.kinds import Kind, kind_of
 from ragen.evaluation.policies import Ready, open_player, open_server, rollout_for
 from ragen.evaluation.results import EVALUATIONS, EvaluationResult, read_result, write_result
-from ragen.evaluation.usage import usage_of
 from ragen.models.config import ModelConfig
 from ragen.rollout.collect import Progress
 from ragen.rollout.config import RolloutConfig
@@ -39,6 +41,7 @@ class Target:
     checkpoint: Path | None  # None: the model as it is
     step: int  # training steps behind it
     results: Path  # the folder for `write_result`
+    engine: EngineConfig = dataclasses.field(default_factory=EngineConfig)  # of a model
 
     @property
     def label(self) -> str:
@@ -68,7 +71,7 @@ def run_folder_of(target: str) -> Path | None:
     return path.parent.parent if path.resolve().parent.name == CHECKPOINTS else None
 
 
-def find_target(target: str, model: ModelConfig, *, output_dir: Path) -> Target:
+def find_target(target: str, model: ModelConfig, *, output_dir: Path, engine: EngineConfig | None = None) -> Target:
     """Find what `target` names. `model` is the run's own configuration; for a model by name, only its name is replaced.
 
     Raises StorageError for a run without a whole checkpoint, or for a damaged one. A model's name is not looked up yet.
@@ -82,6 +85,7 @@ def find_target(target: str, model: ModelConfig, *, output_dir: Path) -> Target:
             model=dataclasses.replace(model, name=target) if kind is Kind.MODEL else model,
             checkpoint=None,
             step=0,
+            engine=engine or EngineConfig(),
             results=output_dir / (re.sub(r"[^A-Za-z0-9._-]+", "-", target).strip("-.") or "model") / EVALUATIONS,
         )
     from ragen.training.checkpoint import CHECKPOINTS, latest_checkpoint, load_checkpoint
@@ -89,7 +93,13 @@ def find_target(target: str, model: ModelConfig, *, output_dir: Path) -> Target:
     checkpoint = latest_checkpoint(run / CHECKPOINTS) if run == Path(target) else Path(target)
     if checkpoint is None:
         raise StorageError(f"{run}: no whole checkpoint to evaluate; go on training with --resume, or name a model")
-    return Target(model=model, checkpoint=checkpoint, step=load_checkpoint(checkpoint).step, results=run / EVALUATIONS)
+    return Target(
+        model=model,
+        checkpoint=checkpoint,
+        step=load_checkpoint(checkpoint).step,
+        results=run / EVALUATIONS,
+        engine=engine or EngineConfig(),
+    )
 
 
 def check_effect(target: Target, rollout: RolloutConfig, server: ServerConfig) -> None:
@@ -101,6 +111,8 @@ def check_effect(target: Target, rollout: RolloutConfig, server: ServerConfig) -
     if target.kind is not Kind.MODEL:
         for key in _changed(target.model):
             raise ConfigError(f"model.{key}: has no effect, {label} loads no model")
+        for key in _changed(target.engine):
+            raise ConfigError(f"engine.{key}: has no effect, {label} loads no model")
     if target.kind is Kind.ANTHROPIC and server.dialect != "auto":
         raise ConfigError(f"server.dialect={server.dialect}: has no effect, {label} speaks Anthropic's protocol")
     if server.prefill and not rollout.context.reply_prefix:
@@ -124,13 +136,16 @@ def evaluate_target(
 ) -> EvaluationResult:
     """Make the policy of `target` ready and evaluate it.
 
-    Raises ModelError or ServerError if it cannot be had, ConfigError if a key is missing, else as `evaluate`.
+    Raises ModelError or ServerError if it cannot be had, ConfigError if a key is missing or a server is estimated to cost more
+    than it may, BudgetSpent where it does, else as `evaluate`.
     """
     server = server or ServerConfig()
     rollout = rollout_for(target.kind, rollout, server)
+    check_affordable(environments, evaluation, rollout, server)
+    budget = Budget(server, paid=journal.paid, on_paid=journal.pay) if journal else Budget(server)
 
     async def play() -> EvaluationResult:
-        async with _open(target, rollout, server, person or Person()) as ready:
+        async with _open(target, rollout, server, budget, person or Person()) as ready:
             result = await evaluate(
                 ready.engine,
                 ready.template,
@@ -147,7 +162,7 @@ def evaluate_target(
             )
         if not target.kind.is_server:
             return result
-        return dataclasses.replace(result, usage=dataclasses.asdict(usage_of(result.groups, server)))
+        return dataclasses.replace(result, usage=dataclasses.asdict(budget.usage))
 
     return asyncio.run(play())
 
@@ -217,7 +232,7 @@ def _told_how_to_go_on(journal: Journal) -> Iterator[None]:
         yield
     except (RagenError, KeyboardInterrupt) as stop:
         num_finished = len(journal.finished)
-        if not num_finished:
+        if not num_finished and not journal.paid:
             journal.close()
             raise
         how = f"{num_finished} finished episodes are kept in {journal.path}, --resume goes on with the others"
@@ -228,9 +243,11 @@ def _told_how_to_go_on(journal: Journal) -> Iterator[None]:
 
 
 @asynccontextmanager
-async def _open(target: Target, rollout: RolloutConfig, server: ServerConfig, person: Person) -> AsyncIterator[Ready]:
+async def _open(
+    target: Target, rollout: RolloutConfig, server: ServerConfig, budget: Budget, person: Person
+) -> AsyncIterator[Ready]:
     if target.kind.is_server:
-        async with open_server(target.kind, target.name, server) as ready:
+        async with open_server(target.kind, target.name, server, budget) as ready:
             yield ready
     elif target.kind is not Kind.MODEL:
         yield open_player(target.kind, target.name, stream=person.stream, show=person.show)
@@ -248,14 +265,14 @@ async def _open_model(target: Target, rollout: RolloutConfig) -> AsyncIterator[R
     policy = load_policy(target.model, checkpoint=target.checkpoint)
     policy.check_window(rollout.context.max_context_tokens)
     template = ChatTemplate.configured(policy.tokenizer, target.model)
-    engine = TorchEngine(policy)
+    engine = TorchEngine(policy, target.engine)
     try:
         yield Ready(engine=engine, template=template, concurrency=None)
     finally:
         await engine.close()
 
 
-def _changed(config: ModelConfig | ServerConfig) -> list[str]:
+def _changed(config: ModelConfig | ServerConfig | EngineConfig) -> list[str]:
     """The settings that are not the default."""
     default = type(config)()
     return [f.name for f in dataclasses.fields(config) if getattr(config, f.name) != getattr(default, f.name)]

@@ -1,28 +1,12 @@
-"""What an evaluation has used: requests, tokens and, where prices are known, money. Read off the trajectories themselves."""
+"""What episodes have used: requests, tokens and, where prices are known, money. Read off the trajectories themselves."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+from ragen.engines.budget import Usage
 from ragen.engines.server_config import ServerConfig
 from ragen.records import Group, Trajectory
-
-
-@dataclass(frozen=True, kw_only=True)
-class Usage:
-    """Of every reply that came, those of episodes that were lost afterwards included."""
-
-    num_requests: int
-    num_prompt_tokens: int
-    num_sampled_tokens: int
-    cost: float | None  # None: no prices are set
-
-    def line(self) -> str:
-        """For a person."""
-        cost = "" if self.cost is None else f", cost {self.cost:.4f}"
-        tokens = f"{self.num_prompt_tokens:,} prompt tokens, {self.num_sampled_tokens:,} sampled"
-        return f"{self.num_requests:,} requests, {tokens}{cost}"
 
 
 def usage_of(groups: Sequence[Group], server: ServerConfig) -> Usage:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -49,10 +50,10 @@ FLAKY = (
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """One look at the process."""
+    """One look at the process. Its memory is what it has written to: pages of files come and go as the system likes."""
 
     step: int
-    rss_kib: float
+    memory_kib: float
     num_handles: int
     num_threads: int
 
@@ -63,8 +64,8 @@ class SoakReport:
     seconds: float
     failed_frac: float  # of all trajectories, mean over the steps
     lost_workers: int
-    rss_mib: tuple[float, float]  # after the warm-up, at the end
-    kib_per_step: float  # slope of the resident memory, after the warm-up
+    memory_mib: tuple[float, float]  # after the warm-up, at the end
+    kib_per_step: float  # slope of the memory, after the warm-up
     handles: tuple[int, int]
     threads: tuple[int, int]
 
@@ -75,7 +76,7 @@ class SoakReport:
 
     def lines(self) -> list[str]:
         """The report as a person reads it."""
-        (before, after), verdict = self.rss_mib, "flat" if self.ok else "it grows"
+        (before, after), verdict = self.memory_mib, "flat" if self.ok else "it grows"
         return [
             f"{self.steps} steps in {self.seconds:.0f} s, {self.failed_frac:.1%} of the trajectories failed, "
             f"{self.lost_workers} worker processes were lost",
@@ -89,7 +90,7 @@ class SoakReport:
 def soak_run(config: Config, folder: Path, *, say: Callable[[str], None] = lambda text: None) -> SoakReport:
     """Train `config` in a child process and watch it. Raises TrainingError if it does not come to its end."""
     check_system()
-    if not Path("/proc/self/statm").exists():
+    if not Path("/proc/self/status").exists():
         raise ConfigError(f"soak: reads /proc, which {sys.platform} has not")
     watcher = _Watcher(folder / RUN / METRICS_FILE, config.trainer.steps, say)
     settings = replace(config, name=RUN, output_dir=str(folder))
@@ -112,8 +113,8 @@ def summarise(samples: Sequence[Sample], *, steps: int, seconds: float, failed_f
     if len(warm) < 8:
         raise TrainingError(f"the run was seen {len(warm)} times after its warm-up; let it take more steps")
     at = np.array([sample.step for sample in warm], dtype=np.float64)
-    rss = np.array([sample.rss_kib for sample in warm])
-    slope = float(np.polyfit(at, rss, 1)[0]) if np.ptp(at) else 0.0
+    memory = np.array([sample.memory_kib for sample in warm])
+    slope = float(np.polyfit(at, memory, 1)[0]) if np.ptp(at) else 0.0
     part = max(1, len(warm) // 8)
     first, last = warm[:part], warm[-part:]
     return SoakReport(
@@ -121,7 +122,7 @@ def summarise(samples: Sequence[Sample], *, steps: int, seconds: float, failed_f
         seconds=seconds,
         failed_frac=failed_frac,
         lost_workers=lost_workers,
-        rss_mib=(median(s.rss_kib for s in first) / 1024, median(s.rss_kib for s in last) / 1024),
+        memory_mib=(median(s.memory_kib for s in first) / 1024, median(s.memory_kib for s in last) / 1024),
         kib_per_step=slope,
         handles=(int(median(s.num_handles for s in first)), int(median(s.num_handles for s in last))),
         threads=(int(median(s.num_threads for s in first)), int(median(s.num_threads for s in last))),
@@ -148,12 +149,11 @@ class _Watcher:
         if self._step == 0 or self._step >= self._steps:  # while it starts, and when it draws its picture
             return
         try:
-            pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+            kib = _memory_kib(Path(f"/proc/{pid}/status").read_text())
             handles, threads = len(os.listdir(f"/proc/{pid}/fd")), len(os.listdir(f"/proc/{pid}/task"))
         except OSError:  # it has just ended
             return
-        kib = pages * os.sysconf("SC_PAGE_SIZE") / 1024
-        self.samples.append(Sample(step=self._step, rss_kib=kib, num_handles=handles, num_threads=threads))
+        self.samples.append(Sample(step=self._step, memory_kib=kib, num_handles=handles, num_threads=threads))
         if now >= self._next_word:
             self._next_word = now + 30
             self._say(f"step {self._step}: {kib / 1024:.0f} MiB, {handles} handles, {threads} threads")
@@ -165,3 +165,8 @@ class _Watcher:
                 text = file.read()
             self._offset += len(text)
             self._step += text.count(b"\n")
+
+
+def _memory_kib(status: str) -> int:
+    """What a process has written to, wherever that lies, from its /proc/PID/status."""
+    return sum(int(found) for found in re.findall(r"^(?:RssAnon|VmSwap):\s+(\d+) kB$", status, re.MULTILINE))

@@ -9,6 +9,7 @@ from ragen.errors import ConfigError, near_match
 
 DTYPES = ("auto", "float32", "bfloat16")
 TUNINGS = ("lora", "full")
+KERNELS = ("auto", "torch")
 
 
 @dataclass(kw_only=True)
@@ -19,6 +20,7 @@ class ModelConfig:
     lora_rank: int = 16
     lora_alpha: int = 32  # adapters are scaled by lora_alpha / lora_rank
     lora_targets: str = "all-linear"  # or a regular expression that matches whole module names
+    kernels: str = "auto"  # for sampling on a CPU: auto (operations compiled where there is a C compiler) or torch
     thinking: bool | None = None  # the think switch of the chat template; null: as the template has it
     template_options: dict[str, Any] = field(default_factory=dict)  # other variables of it (docs/chat_templates.md)
 
@@ -28,6 +30,7 @@ class ModelConfig:
             raise ConfigError("model.name='': must be an alias, a folder or a hub id")
         _check_choice("model.dtype", self.dtype, DTYPES)
         _check_choice("model.tuning", self.tuning, TUNINGS)
+        _check_choice("model.kernels", self.kernels, KERNELS)
         for key in ("lora_rank", "lora_alpha"):
             if getattr(self, key) < 1:
                 raise ConfigError(f"model.{key}={getattr(self, key)}: must be at least 1")

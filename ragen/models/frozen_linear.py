@@ -21,7 +21,10 @@ import torch.nn.functional as F
 from peft.tuners.lora.layer import Linear as LoraLinear
 from torch import Tensor, nn
 
+from ragen.kernels.cpu import FORMATS, LANES, CpuKernels
 from ragen.models.processor import pack, packed_product, processor
+
+FEW_ROWS = 256  # so many meet an adapter in the compiled operation; more are quicker in products of their own
 
 
 class FrozenWeight:
@@ -82,9 +85,10 @@ class JointLinear:
     Each is a frozen nn.Linear or peft's LoRA layer over one. Which adapter is on is looked up in every call, as peft does.
     """
 
-    def __init__(self, layers: Sequence[nn.Module]) -> None:
+    def __init__(self, layers: Sequence[nn.Module], kernels: CpuKernels | None = None) -> None:
         assert layers and all(is_frozen_linear(layer) for layer in layers), layers
         self._layers: list[Any] = list(layers)
+        self._kernels = kernels
         bases = [_base(layer) for layer in layers]
         self._base = FrozenWeight([base.weight for base in bases], [base.bias for base in bases])
         self.widths = [base.out_features for base in bases]
@@ -100,21 +104,25 @@ class JointLinear:
             assert name is not None
             thin = self._thin.get(name)
             if thin is None:
-                thin = self._thin[name] = _ThinCopies(adapted, name, self.widths)
+                thin = self._thin[name] = _ThinCopies(adapted, name, self.widths, self._kernels)
             out_LO = thin.apply(x_LI, self._base)
         out: Tensor = out_LO.unflatten(0, x.shape[:-1])
         return out
 
 
 class _ThinCopies:
-    """The thin matrices of one adapter in the number format of the base: A^T [I, r], and (scale B)^T [r, O] with a block a layer.
+    """The thin matrices of one adapter in the number format of the base: A [r, I], and (scale B)^T [r, O] with a block a layer.
 
     The trained parameters stay float32; the copies are made anew whenever an optimiser or a checkpoint has written into them.
     """
 
-    def __init__(self, adapted: Sequence[tuple[int, Any]], name: str, widths: Sequence[int]) -> None:
+    def __init__(self, adapted: Sequence[tuple[int, Any]], name: str, widths: Sequence[int], kernels: CpuKernels | None) -> None:
         self._layers, self._name, self._width = adapted, name, sum(widths)
         self._starts = [sum(widths[:at]) for at, _ in adapted]
+        self._columns = [(start, start + widths[at]) for start, (at, _) in zip(self._starts, adapted, strict=True)]
+        ranks = {layer.r[name] for _, layer in adapted}
+        fits = len(ranks) == 1 and all(width % LANES == 0 for width in (*widths, adapted[0][1].in_features))
+        self._kernels = kernels if fits else None
         self._made_of: list[tuple[int, int]] = []
         self._copies: tuple[Tensor, Tensor] | None = None
 
@@ -128,8 +136,12 @@ class _ThinCopies:
         if torch.is_grad_enabled():
             out_LO: Tensor = _Adapted.apply(x_LI, base, self, *self.parameters())  # type: ignore[no-untyped-call]
             return out_LO
-        down_Ir, up_rO = self.copies(self.parameters(), x_LI.dtype)
-        return base(x_LI).addmm_(x_LI @ down_Ir, up_rO)
+        down_rI, up_rO = self.copies(self.parameters(), x_LI.dtype)
+        frozen_LO = base(x_LI)
+        if self._kernels is None or len(x_LI) > FEW_ROWS or x_LI.device.type != "cpu" or x_LI.dtype not in FORMATS:
+            return frozen_LO.addmm_(x_LI @ down_rI.t(), up_rO)
+        self._kernels.adapt(x_LI.contiguous(), down_rI, up_rO, frozen_LO, self._columns)
+        return frozen_LO
 
     def copies(self, parameters: Sequence[Tensor], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         made_of = [(parameter.data_ptr(), parameter._version) for parameter in parameters]
@@ -138,7 +150,7 @@ class _ThinCopies:
             up_rO = ups[0].new_zeros(sum(len(down) for down in downs), self._width, dtype=dtype)
             for rows, columns, up, scale in self._blocks(downs, ups):
                 up_rO[rows, columns] = (up.detach() * scale).t().to(dtype)
-            self._copies = (torch.cat([down.detach() for down in downs]).to(dtype).t().contiguous(), up_rO)
+            self._copies = (torch.cat([down.detach() for down in downs]).to(dtype), up_rO)
             self._made_of = made_of
         return self._copies
 
@@ -162,19 +174,19 @@ class _Adapted(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x_LI: Tensor, base: FrozenWeight, thin: _ThinCopies, *parameters: Tensor) -> Tensor:
-        down_Ir, up_rO = thin.copies(parameters, x_LI.dtype)
-        thin_Lr = x_LI @ down_Ir
+        down_rI, up_rO = thin.copies(parameters, x_LI.dtype)
+        thin_Lr = x_LI @ down_rI.t()
         out_LO = base(x_LI).addmm_(thin_Lr, up_rO)
-        ctx.save_for_backward(x_LI, thin_Lr, down_Ir, up_rO, *parameters)
+        ctx.save_for_backward(x_LI, thin_Lr, down_rI, up_rO, *parameters)
         ctx.base, ctx.thin = base, thin
         return out_LO
 
     @staticmethod
     def backward(ctx: Any, grad_LO: Tensor) -> tuple[Any, ...]:
-        x_LI, thin_Lr, down_Ir, up_rO, *parameters = ctx.saved_tensors
+        x_LI, thin_Lr, down_rI, up_rO, *parameters = ctx.saved_tensors
         grad_LO = grad_LO.contiguous()
         grad_thin_Lr = grad_LO @ up_rO.t()
-        grad_x = ctx.base.gradient(grad_LO).addmm_(grad_thin_Lr, down_Ir.t()) if ctx.needs_input_grad[0] else None
+        grad_x = ctx.base.gradient(grad_LO).addmm_(grad_thin_Lr, down_rI) if ctx.needs_input_grad[0] else None
         grads: Sequence[Tensor | None] = [None] * len(parameters)
         if any(ctx.needs_input_grad[3:]):
             grads = ctx.thin.split(grad_thin_Lr.t() @ x_LI, thin_Lr.t() @ grad_LO, parameters)

@@ -14,14 +14,18 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from ragen.errors import ConfigError, ModelError, boundary
+from ragen.kernels.compile import NotCompiled
+from ragen.kernels.cpu import CpuKernels, kernels
 from ragen.models.aliases import ADAPTER_WEIGHTS, WEIGHTS, check_weights, resolve
 from ragen.models.allocator import keep_freed_memory
 from ragen.models.attention import IMPLEMENTATION, KVView, PackedView
+from ragen.models.cache import cache_folder
 from ragen.models.config import ModelConfig
 from ragen.models.processor import processor
 from ragen.models.quick_modules import quicken
 from ragen.models.quiet import quiet
 from ragen.models.tokenizer import load_tokenizer
+from ragen.models.trunk import Trunk, trunk_of
 
 ADAPTER_CONFIG = "adapter_config.json"
 POLICY_ADAPTER = "default"  # as peft calls the first one; it lies on top of a saved folder, where peft looks
@@ -44,6 +48,8 @@ class Policy:
         self.version = 0
         self._causal_lm: Any = model.get_base_model() if isinstance(model, PeftModel) else model
         self.start_policy: Policy | None = None
+        self.paths = "the model's own modules"  # by which it is computed, for a person
+        self._trunk: Trunk | None = None
         self.module.eval()  # dropout would make the ratio differ from 1 on the first pass
 
     @property
@@ -140,6 +146,23 @@ class Policy:
         hidden: Tensor = out.last_hidden_state[0]
         return hidden
 
+    def quick_hidden(self, ids_L: Tensor, positions_L: Tensor, view: KVView) -> Tensor:
+        """What `hidden` gives, up to rounding and without gradients, by the quickest way there is: for sampling."""
+        return self.hidden(ids_L, positions_L, view) if self._trunk is None else self._trunk(ids_L, positions_L, view)
+
+    @property
+    def kernels(self) -> CpuKernels | None:
+        """The compiled operations, where sampling goes by them."""
+        return None if self._trunk is None else self._trunk.kernels
+
+    def quicken(self, *, compiled: bool = True) -> None:
+        """From now on compute frozen weights by quicker ways: modules that are one operation and, if `compiled` and where this
+        machine has a C compiler, a trunk of compiled operations for sampling."""
+        kernels, reason = _kernels() if compiled else (None, "switched off")
+        products = quicken(self.module, kernels)
+        self._trunk = trunk_of(self._causal_lm, products, kernels) if products and kernels is not None else None
+        self.paths = "compiled operations" if self._trunk is not None else f"torch's operations ({reason})"
+
     def logits(self, hidden_MD: Tensor) -> Tensor:
         """Scores over the vocabulary [M, V] in float32."""
         logits_MV: Tensor = self._causal_lm.get_output_embeddings()(hidden_MD).float()
@@ -185,10 +208,13 @@ class Policy:
             with self._own_attention():
                 expected = self._causal_lm(input_ids=ids[None], use_cache=False).logits[0].float().softmax(-1)
             view = PackedView(half, [rest, rest], device=self.device)
-            hidden = self.hidden(torch.cat([ids, ids[half:]]), torch.cat([at, at[half:]]), view)
-            ours = self.logits(hidden).softmax(-1)
-        once, again = ours[: len(ids)], ours[len(ids) :]
-        gap = max(_variation(once, expected).mean().item(), _variation(once[half:], again).max().item())
+            twice = (torch.cat([ids, ids[half:]]), torch.cat([at, at[half:]]), view)
+            gaps = []
+            for hidden in (self.hidden(*twice), self.quick_hidden(*twice)):
+                ours = self.logits(hidden).softmax(-1)
+                once, again = ours[: len(ids)], ours[len(ids) :]
+                gaps += [_variation(once, expected).mean().item(), _variation(once[half:], again).max().item()]
+        gap = max(gaps)
         bound = 1e-4 if self.dtype == torch.float32 else 0.08  # bfloat16 alone gives about 0.02, a missing mask 0.16
         if not gap <= bound:
             raise ModelError(f"{self.name}: {kind} gives other probabilities through RAGEN's attention (off by {gap:.2g})")
@@ -221,12 +247,20 @@ def load_policy(model: ModelConfig, *, checkpoint: Path | None = None, seed: int
     tokenizer = load_tokenizer(weights)
     base = _load(weights, model).requires_grad_(model.tuning == "full")
     wrapped = base if model.tuning == "full" else _with_adapters(base, model, checkpoint, seed)
-    quicken(wrapped)
     policy = Policy(wrapped, tokenizer, name=model.name)
+    policy.quicken(compiled=model.kernels == "auto")
     policy.check_forward()
     if with_reference and not policy.uses_adapters:
         policy.start_policy = Policy(_load(start, model).requires_grad_(False), tokenizer, name=model.name)
     return policy
+
+
+def _kernels() -> tuple[CpuKernels | None, str]:
+    """The compiled operations, or why there are none."""
+    try:
+        return kernels(cache_folder() / "kernels"), "not for this architecture or these weights"
+    except NotCompiled as reason:
+        return None, str(reason)
 
 
 def _load(weights: Path, model: ModelConfig) -> PreTrainedModel:

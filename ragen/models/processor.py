@@ -6,7 +6,6 @@ times slower where it is not), so that noise does not turn them over and a resum
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -45,9 +44,22 @@ class Processor:
         return f"{rates}; weights packed for it: {self.packed_gain:.1f} x at {FEW_ROWS} rows"
 
 
-@functools.cache
+_known: list[Processor] = []  # at most one
+
+
 def processor() -> Processor:
     """Of one core of this machine, measured on first use: on several, a busy one would hold up the others."""
+    if not _known:
+        _known.append(_measure())
+    return _known[0]
+
+
+def adopt(measured: Processor) -> None:
+    """Go by what another process of this machine has measured, so that both compute the same bits."""
+    _known[:] = [measured]
+
+
+def _measure() -> Processor:
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

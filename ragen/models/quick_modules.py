@@ -11,7 +11,7 @@ Nothing is replaced where weights are trained in full. `Policy.check_forward` co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -19,15 +19,21 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers.activations import SiLUActivation
 
+from ragen.kernels.cpu import CpuKernels
 from ragen.models.frozen_linear import JointLinear, is_frozen_linear
 
 
-def quicken(model: nn.Module) -> None:
-    """Replace the forward of every module under `model` that has a quicker one."""
+def quicken(model: nn.Module, kernels: CpuKernels | None = None) -> dict[nn.Module, JointLinear]:
+    """Replace the forward of every module under `model` that has a quicker one.
+
+    Returns the products that were put in the place of linear layers, each under the first layer that it computes.
+    """
+    products: dict[nn.Module, JointLinear] = {}
     joined: set[nn.Module] = set()
     for module in model.modules():
         for layers in _siblings(module):
-            shared = _SharedInput(layers)
+            product = products[layers[0]] = JointLinear(layers, kernels)
+            shared = _SharedInput(product)
             for at, layer in enumerate(layers):
                 layer.forward = shared.member(at)
             joined.update(layers)
@@ -38,7 +44,8 @@ def quicken(model: nn.Module) -> None:
     inner = {layer.base_layer for layer in model.modules() if is_frozen_linear(layer) and hasattr(layer, "base_layer")}
     for layer in model.modules():
         if is_frozen_linear(layer) and layer not in joined and layer not in inner:
-            layer.forward = JointLinear([layer])
+            layer.forward = products[layer] = JointLinear([layer], kernels)
+    return products
 
 
 class _SharedInput:
@@ -48,8 +55,8 @@ class _SharedInput:
     once. So nothing depends on the order of the calls, and a layer that is called alone is right too.
     """
 
-    def __init__(self, layers: Sequence[nn.Module]) -> None:
-        self._joint = JointLinear(layers)
+    def __init__(self, product: JointLinear) -> None:
+        self._joint = product
         self._input: tuple[Tensor, int, bool] | None = None
         self._waiting: dict[int, Tensor] = {}
 
@@ -107,7 +114,12 @@ class _Gated(torch.autograd.Function):
 
 
 def _quick_norm(module: nn.Module) -> Callable[[Tensor], Tensor] | None:
-    """A forward that gives what this module gives on random numbers, if it looks like RMS normalisation with a frozen weight."""
+    found = rms_norm(module)
+    return None if found is None else _norm_forward(*found)
+
+
+def rms_norm(module: nn.Module) -> tuple[Tensor, float] | None:
+    """Scale and eps, if this is RMS normalisation with a frozen weight: what a trial on fixed numbers shows."""
     weight = getattr(module, "weight", None)
     eps = getattr(module, "variance_epsilon", getattr(module, "eps", None))
     if not type(module).__name__.endswith("RMSNorm") or not isinstance(weight, nn.Parameter) or not isinstance(eps, float):
@@ -120,7 +132,7 @@ def _quick_norm(module: nn.Module) -> Callable[[Tensor], Tensor] | None:
         for scale in (weight.detach(), 1 + weight.detach()):  # Gemma's modules keep the weight less 1
             ours = F.rms_norm(trial, scale.shape, scale, eps)
             if torch.allclose(ours, expected, rtol=0.02 if weight.dtype == torch.bfloat16 else 1e-5):
-                return _norm_forward(scale, eps)
+                return scale, eps
     return None
 
 

@@ -176,6 +176,11 @@ def load_parameters(parameters: Mapping[str, torch.nn.Parameter], tensors: Mappi
         parameter.copy_(tensors[name])
 
 
+def step_of(path: Path) -> int:
+    """The step in a name such as step-000040 or step-000040.yaml."""
+    return int(path.stem.removeprefix("step-"))
+
+
 def optimizer_tensors(optimizer: torch.optim.Optimizer, parameters: Mapping[str, torch.nn.Parameter]) -> dict[str, torch.Tensor]:
     """The optimiser's state as `NAME/KEY`, such as `layers.0.q.weight/exp_avg`: parameter order does not matter."""
     state = {name: optimizer.state.get(parameter, {}) for name, parameter in parameters.items()}

@@ -131,8 +131,13 @@ def _stat(beside: Path, key: str) -> int:
     return next((int(value) for name, _, value in (row.partition(" ") for row in rows) if name == key), 0)
 
 
+_highest = 0  # of this process before its peak was last forgotten
+
+
 def reset_peak(device: torch.device) -> None:
     """Begin to count the peak anew, where the system can; elsewhere the peak stays that of the whole process."""
+    global _highest
+    _highest = max(_highest, peak_bytes())
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     elif _CLEAR_REFS.exists():
@@ -152,3 +157,8 @@ def peak_bytes(device: torch.device | None = None) -> int:
                 return int(line.split()[1]) * 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024  # bytes on macOS, KiB elsewhere
+
+
+def highest_gib() -> float:
+    """Largest resident memory of this process so far, in GiB, whatever `reset_peak` has forgotten."""
+    return max(_highest, peak_bytes()) / GIB

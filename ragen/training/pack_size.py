@@ -6,9 +6,8 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
-import torch
-
 from ragen.errors import TrainingError
+from ragen.models.out_of_memory import ran_out_of_memory
 from ragen.training.memory_plan import LARGEST_PACK, SMALLEST_PACK
 
 logger = logging.getLogger(__name__)
@@ -52,10 +51,3 @@ class PackSize:
         """How often the size was halved since the last call."""
         count, self.num_halved = self.num_halved, 0
         return count
-
-
-def ran_out_of_memory(error: BaseException) -> bool:
-    """Whether this is what Python or torch say when an allocation fails; on the CPU torch has no error class for it."""
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or (
-        isinstance(error, RuntimeError) and ("can't allocate memory" in str(error) or "not enough memory" in str(error))
-    )

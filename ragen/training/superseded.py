@@ -1,7 +1,7 @@
 """What a resumed run plays again is moved out of its way first, so that a run folder never tells two stories of one step.
 
 `superseded/after-step-000005/` (`-2`, `-3`, ... for the next time) then holds, under the names they had, the checkpoints,
-rollouts and evaluations of later steps and the rows of metrics.jsonl; nothing is deleted.
+rollouts and evaluations of later steps, the rows of metrics.jsonl, and the settings of those steps; nothing is deleted.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from ragen.training.trackers import METRICS_FILE, read_metrics
 
 SUPERSEDED = "superseded"
 ROLLOUTS = "rollouts"
+CONFIG_FILE = "config.yaml"
+EARLIER_CONFIGS = "earlier_configs"  # each under the last step that it was in force for
 _STEP = re.compile(r"step-(\d{6,})(?=\D|$)")
 
 
@@ -36,11 +38,12 @@ def set_aside_later(run: Path, step: int) -> Path | None:
             move(path, target / path.relative_to(run))
         if rows:
             write_text(target / METRICS_FILE, "".join(json.dumps(row) + "\n" for row in rows))
+        write_text(target / CONFIG_FILE, (run / CONFIG_FILE).read_text(encoding="utf-8"))
     return target
 
 
 def _later_files(run: Path, step: int) -> Iterator[Path]:
-    for folder in (CHECKPOINTS, "eval", ROLLOUTS):
+    for folder in (CHECKPOINTS, "eval", ROLLOUTS, EARLIER_CONFIGS):
         found = [(int(match[1]), path) for path in (run / folder).glob("step-*") if (match := _STEP.match(path.name))]
         yield from (path for number, path in sorted(found, reverse=True) if number > step)
 

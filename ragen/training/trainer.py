@@ -2,65 +2,47 @@
 
 from __future__ import annotations
 
-import resource
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import torch
 
 from ragen.algorithms.config import AlgorithmConfig
-from ragen.algorithms.overlong import handle_overlong
-from ragen.credit.filters import Selection, select, tags_to_add, weigh
-from ragen.credit.rewards import RewardsConfig, score
+from ragen.credit.filters import weigh
 from ragen.credit.samples import CriticSample, assign_credit
-from ragen.engines.torch_engine import TorchEngine
 from ragen.errors import Stopped, TrainingError
-from ragen.records import Group, Sample, Sampling
-from ragen.rollout.collect import collect
-from ragen.rollout.config import RolloutConfig
-from ragen.rollout.context_manager import ContextManager
+from ragen.records import Group, Sample
 from ragen.rollout.recorder import write_rollout
-from ragen.rollout.state_manager import EnvHandle, EnvStateManager
+from ragen.rollout.state_manager import EnvStateManager
 from ragen.training.checkpoint import CHECKPOINTS, Checkpoint, save_checkpoint, saved_steps, size_of, tidy_checkpoints
 from ragen.training.config import TrainerConfig
 from ragen.training.critic import Critic
 from ragen.training.display import Display
-from ragen.training.filter_metrics import filter_metrics
+from ragen.training.memory_plan import highest_gib, peak_bytes, reset_peak
 from ragen.training.provenance import verify
-from ragen.training.recorded import read_groups, source_of
 from ragen.training.retention import DiskWatch, best_step, keep_newest
-from ragen.training.reward_metrics import reward_metrics
-from ragen.training.rollout_metrics import rollout_metrics
+from ragen.training.rollout_phase import Rollout, RolloutPhase
 from ragen.training.signals import Abandoned, Stop, named
 from ragen.training.superseded import ROLLOUTS
 from ragen.training.trackers import Trackers, read_metrics
 from ragen.training.update import Learner, UpdateResult
 
-__all__ = ["CHECKPOINTS", "ROLLOUTS", "Rollout", "Trainer", "peak_memory_gib"]
-
 ADAM_BYTES = 12  # of a trained number in a checkpoint: itself and two moments, float32
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rollout:
-    """What a step has played, scored, and which of it is trained on."""
+class UnderWay(Protocol):
+    """An evaluation that goes on beside the training."""
 
-    groups: list[Group]
-    candidates: list[Group]  # the same as the filter and the estimator see them: what ran out of room is dealt with
-    selection: Selection
-    num_planned: int  # groups before any refill
-    num_rounds: int  # of refill
-    seconds: float
-    is_fresh: bool = True  # played in this step, not read from an earlier one's file
+    def finish(self) -> Mapping[str, float]:
+        """Wait for it and return its metrics. Raises Abandoned if a stop is asked for that does not wait."""
+        ...
 
-    @property
-    def trainable(self) -> list[Group]:
-        """The groups that the filter kept and that hold anything that may be trained on."""
-        kept = [self.candidates[position] for position in self.selection.kept]
-        return [group for group in kept if group.trajectories]
+    def cancel(self) -> None:
+        """End it, in whatever state it is."""
+        ...
 
 
 @dataclass(kw_only=True)
@@ -68,31 +50,30 @@ class Trainer:
     """Everything one run needs, made by whoever wires it (ragen/run.py), and the loop over it.
 
     `evaluate` measures the policy after a step on held-out seeds, writes its own files and returns metrics; it is called every
-    `evaluate_every` steps (0: after the last alone). `unlogged` is what is known of a step that is done but was not evaluated and
-    logged yet; with none done, it asks for the evaluation of the start.
+    `evaluate_every` steps (0: after the last alone). Where `evaluate_beside` is given, it begins to measure a saved step in its
+    place, and the next rollout is played meanwhile; the step is logged before the update that follows. `unlogged` is what is
+    known of a step that is done but was not evaluated and logged yet; with none done, it asks for the evaluation of the start.
     """
 
     folder: Path
     config: TrainerConfig
-    rollout: RolloutConfig
-    rewards: RewardsConfig
     algorithm: AlgorithmConfig
+    rollouts: RolloutPhase
     learner: Learner
     critic: Critic | None
-    engine: TorchEngine
-    environments: EnvStateManager
-    make_context: Callable[[EnvHandle], ContextManager]
     evaluate: Callable[[int], Mapping[str, float]]
     evaluate_every: int
+    evaluate_beside: Callable[[int, Path], UnderWay] | None = None
     trackers: Trackers
     display: Display
     stop: Stop = field(default_factory=Stop)
-    other_rollouts: Sequence[Path] = ()  # files of another run to train on, in the place of playing
     num_skipped_in_row: int = 0
     unlogged: dict[str, float] | None = None
 
     def __post_init__(self) -> None:
         self._last_saved: int | None = None
+        self._has_measured = False  # what an update needs in memory
+        self._under_way: tuple[int, UnderWay] | None = None  # the step that is measured now, whose numbers are `unlogged`
         self._disk = DiskWatch(
             folder=self.folder,
             warn=self.display.message,
@@ -100,6 +81,10 @@ class Trainer:
             num_checkpoints=self.config.keep_checkpoints + (self.config.keep_best is not None),
             num_rollouts=self.config.keep_rollouts,
         )
+
+    @property
+    def environments(self) -> EnvStateManager:
+        return self.rollouts.environments
 
     @property
     def num_done(self) -> int:
@@ -116,8 +101,12 @@ class Trainer:
                 self.finish_step(self.num_done, self.unlogged)
             while self.num_done < self.config.steps and not self.stop.is_requested:
                 self._next_step()
+            self._settle()
         except Abandoned:
             pass  # what was given up has changed nothing
+        finally:
+            if self._under_way is not None:
+                self._under_way[1].cancel()
         if self.stop.number is not None and (self.num_done < self.config.steps or self.unlogged is not None):
             if self._last_saved != self.num_done:
                 self.save(self.num_done, self.unlogged or {})
@@ -139,13 +128,33 @@ class Trainer:
         self.unlogged = metrics
         if self._due(self.config.save_every, done):
             metrics |= self.save(done, metrics)
-        metrics |= {"time/step_s": time.perf_counter() - started, "memory/peak_gib": peak_memory_gib()}
+        metrics |= {"time/step_s": time.perf_counter() - started, "memory/peak_gib": highest_gib()}
         self.finish_step(done, metrics)
 
     def finish_step(self, done: int, metrics: dict[str, float]) -> None:
         """Evaluate where that is due, log the step and show it: what is left to do once a step is saved."""
         if done == 0 or self._due(self.evaluate_every, done):
+            if self.evaluate_beside is not None and self._goes_on_from(done):
+                self._under_way = done, self.evaluate_beside(done, self.folder / CHECKPOINTS / f"step-{done:06d}")
+                return
             metrics |= self.evaluate(done)
+        self._log(done, metrics)
+
+    def _goes_on_from(self, done: int) -> bool:
+        """Whether a step that is saved has another one behind it."""
+        ends = self.stop.is_requested or self.num_skipped_in_row >= self.config.max_skipped_updates
+        return self._last_saved == done < self.config.steps and not ends
+
+    def _settle(self) -> None:
+        """Log the step that was measured beside the rollout that has just been played."""
+        if self._under_way is not None:
+            assert self.unlogged is not None, self._under_way
+            done, evaluation = self._under_way
+            metrics = {**self.unlogged, **evaluation.finish()}
+            self._under_way = None
+            self._log(done, metrics)
+
+    def _log(self, done: int, metrics: Mapping[str, float]) -> None:
         self.trackers.log(metrics, done)
         self.unlogged = None
         if done:
@@ -154,13 +163,9 @@ class Trainer:
 
     def step(self, step: int) -> dict[str, float]:
         """One rollout and its update; returns the metrics of both. Steps are counted from 0."""
-        source = self.source(step)
-        return self.learn(step, self.roll_out(step) if source is None else self.read_back(step, source))
-
-    def source(self, step: int) -> Path | None:
-        """The rollout file that a step trains on; None where it plays a rollout of its own."""
-        updates = self.config.updates_per_rollout
-        return source_of(step, folder=self.folder, updates_per_rollout=updates, others=self.other_rollouts)
+        rollout = self.rollouts.take(step)
+        self._settle()
+        return self.learn(step, rollout)
 
     def learn(self, step: int, rollout: Rollout) -> dict[str, float]:
         """What a step does once its groups are played: give credit, record, update. A replay begins here, too."""
@@ -168,16 +173,26 @@ class Trainer:
         started = time.perf_counter()
         samples, lessons = self._give_credit(rollout)
         credit_s = time.perf_counter() - started
-        metrics = self._rollout_metrics(rollout) | (self.environments.learn(groups) if rollout.is_fresh else {})
+        metrics = self.rollouts.metrics(rollout) | (self.environments.learn(groups) if rollout.is_fresh else {})
         self._record(step, groups, samples)
         if not rollout.trainable and any(group.trajectories for group in groups):
-            self.display.message(f"step {step + 1}: no update: {_why_none_kept(rollout)}")
+            self.display.message(f"step {step + 1}: no update: {rollout.why_none_kept}")
             return metrics
         if not samples:
-            raise TrainingError(f"step {step + 1}: nothing to train on: {_why_nothing(groups)}")
+            raise TrainingError(f"step {step + 1}: nothing to train on: {rollout.why_nothing}")
         started = time.perf_counter()
         verify(samples)  # here, since the update may put the policy's own log-probs in the place of those that were recorded
+        device = self.learner.policy.device
+        reset_peak(device)
+        held_gib = peak_bytes(device) / 2**30
         results = self._update(step, samples, lessons)
+        metrics["memory/update_gib"] = peak_bytes(device) / 2**30
+        if not self._has_measured:
+            self._has_measured = True
+            self.display.message(
+                f"memory of the first update: {held_gib:.2f} GiB held before, "
+                f"{metrics['memory/update_gib']:.2f} GiB at most while it ran"
+            )
         culprits = [culprit for result in results for culprit in result.culprits]
         for culprit in culprits:
             self.display.message(f"step {step + 1}: an optimiser step was skipped, nothing changed: not finite: {culprit}")
@@ -217,78 +232,6 @@ class Trainer:
                 results.append(learner.update(samples, step=step, kl_groups=self.config.kl_groups, on_progress=progress))
         return results
 
-    def roll_out(self, step: int) -> Rollout:
-        """Play a step's groups, then more in the place of those that the filter dropped, within its budget."""
-        started = time.perf_counter()
-        self.engine.reset()  # what an earlier run or evaluation left in the caches must not decide about a single bit
-        handles = self.environments.open(step)
-        tags = [members[0].key.environment for members in handles]
-        num_planned, num_rounds = len(tags), 0
-        groups = score(self._play(handles), self.rewards)
-        candidates, selection = self.choose(groups, num_planned=num_planned)
-        while num_rounds < self.algorithm.filter.refill_rounds:
-            more = tags_to_add(selection, tags, self.algorithm.filter, num_planned=num_planned)
-            if not more:
-                break
-            tags, num_rounds = tags + more, num_rounds + 1
-            played = self._play(self.environments.open_more(more), num_step=len(tags) * self.environments.group_size)
-            groups += score(played, self.rewards)
-            candidates, selection = self.choose(groups, num_planned=num_planned)
-        self.engine.reset()  # its caches make room for the update
-        return Rollout(
-            groups=groups,
-            candidates=candidates,
-            selection=selection,
-            num_planned=num_planned,
-            num_rounds=num_rounds,
-            seconds=time.perf_counter() - started,
-        )
-
-    def read_back(self, step: int, path: Path) -> Rollout:
-        """A recorded rollout as what this step trains on, chosen from anew by the filter."""
-        started = time.perf_counter()
-        self.environments.open(step)  # begins no episode: the position in the run alone
-        groups = read_groups(path)
-        num_planned = self.environments.num_groups
-        candidates, selection = self.choose(groups, num_planned=num_planned)
-        return Rollout(
-            groups=groups,
-            candidates=candidates,
-            selection=selection,
-            num_planned=num_planned,
-            num_rounds=0,
-            seconds=time.perf_counter() - started,
-            is_fresh=False,
-        )
-
-    def choose(self, groups: list[Group], *, num_planned: int) -> tuple[list[Group], Selection]:
-        """The groups as filter and estimator see them, and what the filter decides about them."""
-        candidates = handle_overlong(groups, self.algorithm.overlong, max_new_tokens=self.rollout.sampling.max_new_tokens)
-        return candidates, select(candidates, self.algorithm.filter, num_planned=num_planned)
-
-    def _play(self, handles: Sequence[Sequence[EnvHandle]], *, num_step: int | None = None) -> list[Group]:
-        """Play these groups, of a step of `num_step` trajectories if they are not all. Environments are closed in every exit."""
-        sampling = self.rollout.sampling
-        request = Sampling(
-            max_new_tokens=sampling.max_new_tokens,
-            temperature=sampling.temperature,
-            top_p=sampling.top_p,
-            top_k=sampling.top_k,
-        )
-        with self.display.rollout_progress(sum(map(len, handles))) as show:
-            playing = collect(handles, self.make_context, self.engine, request, self.rollout, show, num_step)
-            return self.stop.run(playing)
-
-    def _rollout_metrics(self, rollout: Rollout) -> dict[str, float]:
-        groups, seconds = rollout.groups, rollout.seconds
-        is_priced = self.algorithm.overlong.rule == "penalty"  # then the price is a part of the return like any other
-        metrics = rollout_metrics(groups, seconds=seconds) | reward_metrics(rollout.candidates if is_priced else groups)
-        counts = {"num_planned": rollout.num_planned, "num_rounds": rollout.num_rounds}
-        metrics |= filter_metrics(groups, rollout.selection, self.algorithm.filter, seconds=seconds, **counts)
-        if not rollout.is_fresh:
-            del metrics["rollout/tokens_per_s"]  # nothing was sampled
-        return metrics | {"time/rollout_s": seconds}
-
     def save(self, done: int, metrics: Mapping[str, float]) -> dict[str, float]:
         """Write a checkpoint after `done` steps; returns how long that took.
 
@@ -305,6 +248,7 @@ class Trainer:
             "num_optimizer_steps": self.learner.num_optimizer_steps,
             "num_skipped_in_row": self.num_skipped_in_row,
             "learner": self.learner.state_dict(),
+            "row_limit": self.rollouts.engine.row_limit.state_dict(),
         }
 
         def write_model(folder: Path) -> None:
@@ -335,6 +279,7 @@ class Trainer:
         self.num_skipped_in_row = state["num_skipped_in_row"]
         self._last_saved = checkpoint.step
         self.learner.load_state_dict(state["learner"])
+        self.rollouts.engine.row_limit.load_state_dict(state["row_limit"])
 
     def best_step(self, *, before: int | None = None) -> int | None:
         """The saved step that `trainer.keep_best` keeps, as far as the metrics logged so far, or before that step, tell."""
@@ -371,24 +316,3 @@ class Trainer:
                 f"{self.num_skipped_in_row} steps in a row had a loss or gradient that is not finite; the last checkpoint is "
                 "intact. A smaller optimizer.lr or model.dtype=float32 may help"
             )
-
-
-def _why_none_kept(rollout: Rollout) -> str:
-    if any(group.trajectories for group in rollout.candidates):
-        return f"the filter kept none of {len(rollout.groups)} groups"
-    return "every trajectory ran out of room, and algorithm.overlong.rule=mask leaves those out"
-
-
-def _why_nothing(groups: list[Group]) -> str:
-    failed = [trajectory for group in groups for trajectory in group.failed]
-    if not failed and any(group.abstained for group in groups) and not any(group.trajectories for group in groups):
-        return "every reward function abstained about every trajectory"
-    if failed and not any(group.trajectories for group in groups):
-        return f"all {len(failed)} trajectories failed, the first: {failed[0].error}"
-    return "no trajectory holds a sampled token"
-
-
-def peak_memory_gib() -> float:
-    """Largest resident memory of this process so far, in GiB."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (2**30 if sys.platform == "darwin" else 2**20)  # bytes on macOS, KiB elsewhere

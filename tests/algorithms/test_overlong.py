@@ -38,6 +38,8 @@ def test_the_soft_penalty_never_pays_and_never_costs_more_than_its_price(n: int,
 
 
 def test_what_is_overlong() -> None:
+    """Bug-log row 51: how a reply ended is told by the engine; its last id, here never one that ends a turn, is not asked."""
+    assert all(9 in set(segment.ids.tolist()) for segment in played(5, 5).segments)
     assert not is_overlong(played(5, 5))
     assert is_overlong(played(5, 100, cut=True))
     assert is_overlong(played(5, end=EndReason.CONTEXT_LIMIT))

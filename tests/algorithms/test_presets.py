@@ -96,7 +96,7 @@ def updated(preset: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[
         def play(handles: Sequence[Sequence[Any]], *, num_step: int | None = None) -> list[Group]:
             return [Group(trajectories=tuple(planted(handle.key) for handle in members)) for members in handles]
 
-        monkeypatch.setattr(trainer, "_play", play)
+        monkeypatch.setattr(trainer.rollouts, "_play", play)
         trainer.step(0)
         metrics = trainer.step(1)
         assert metrics["update/skipped"] == 0

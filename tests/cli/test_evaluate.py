@@ -49,6 +49,17 @@ def test_a_server_is_evaluated_and_its_tokens_are_counted(run: Run, tmp_path: Pa
     assert json.loads((tmp_path / "runs/openai-m/eval/step-000000-eval.json").read_text()) == result
 
 
+def test_a_bound_on_the_cost_that_is_reached_has_an_exit_code_of_its_own(run: Run) -> None:
+    """It is estimated to cost far less; but the server counts 1000 tokens for a reply, so that a second one is too much."""
+    words = ("server.price_per_million_prompt_tokens=10", "server.price_per_million_sampled_tokens=100", "server.max_cost=0.1")
+    with serving(in_turn([chat(ANSWER, usage=(50, 1000))])) as server:
+        code, _, err = run("eval", "openai:m", *TWO, "--base-url", server.base_url, "server.concurrency=1", *words)
+    assert code == 5
+    assert "error: server.max_cost=0.1: 0.1005 is spent and the next reply may cost" in err
+    assert "1 finished episodes are kept" in err
+    assert len(server.requests) == 1
+
+
 def test_greedy_and_sampled_evaluations_have_files_of_their_own(run: Run, tmp_path: Path) -> None:
     with serving(in_turn([chat(ANSWER)])) as server:
         for more in ((), ("--temperature", "0")):

@@ -115,7 +115,9 @@ def test_a_turn_cannot_hold_more_actions_than_the_trajectory() -> None:
     assert message.startswith("environments.bandit.max_actions_per_turn=3: must be at most environments.bandit.max_actions=2")
 
 
-@pytest.mark.parametrize("override", ["model.lora_rank=8", "model.lora_alpha=8", "model.lora_targets=q_proj"])
+@pytest.mark.parametrize(
+    "override", ["model.lora_rank=8", "model.lora_alpha=8", "model.lora_targets=q_proj", "model.kernels=torch"]
+)
 def test_a_lora_setting_is_refused_where_no_adapter_is_trained(override: str) -> None:
     assert refusal("model.tuning=full", override) == (
         f"{override}: has no effect with model.tuning=full; set model.tuning=lora or leave it out"
@@ -182,3 +184,17 @@ def test_every_key_has_words_for_its_type_and_a_default_that_its_own_check_accep
 )
 def test_retention_that_cannot_act_is_refused(overrides: list[str], message: str) -> None:
     assert message in refusal("trainer.save_every=5", *overrides)
+
+
+def test_what_is_measured_beside_has_to_be_saved() -> None:
+    beside = ("evaluation.beside=true", "trainer.save_every=2")
+    assert "make evaluation.every=3 a multiple of trainer.save_every=2" in refusal(*beside, "evaluation.every=3")
+
+
+def test_another_process_has_to_find_the_environment_that_it_measures(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(name: str) -> str:
+        raise ConfigError(f"environment {name!r}: another process cannot import the script itself")
+
+    monkeypatch.setattr("ragen.environments.registry.portable_name", unknown)
+    said = refusal("evaluation.beside=true", "evaluation.every=5", "trainer.save_every=5")
+    assert said.startswith("evaluation.beside=true: environments.bandit.name: environment 'bandit': another process")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ragen.engines.budget import Budget
 from ragen.engines.openai_client import OpenAIClient, request_of
 from ragen.engines.patience import Patience, TransientFault
 from ragen.engines.server_config import ServerConfig
@@ -46,7 +47,7 @@ def generate(responses: Sequence[Response], time: FakeTime, **config: Any) -> tu
     async def once() -> tuple[Completion, str, int]:
         text = TextChat()
         patience = Patience(ServerConfig(**config), "openai:m", clock=time.clock, sleep=time.sleep, jitter=lambda: 0.0)
-        engine = ServerEngine(client(server, **config), text, patience)
+        engine = ServerEngine(client(server, **config), text, patience, Budget(ServerConfig()))
         try:
             prompt = text.prompt([{"role": each.role, "content": each.content} for each in MESSAGES])
             completion = await engine.generate(prompt, SAMPLING)
@@ -139,7 +140,7 @@ def test_a_server_that_hangs_is_given_up_at_the_deadline() -> None:
 def test_a_server_that_is_not_there_is_one_line() -> None:
     async def once() -> None:
         config = ServerConfig(base_url="http://127.0.0.1:9/v1", max_retries=0)
-        engine = ServerEngine(OpenAIClient("m", config), TextChat(), Patience(config, "openai:m"))
+        engine = ServerEngine(OpenAIClient("m", config), TextChat(), Patience(config, "openai:m"), Budget(config))
         try:
             await engine.generate(TextChat().prompt([]), SAMPLING)
         finally:
@@ -160,7 +161,8 @@ def test_the_prompt_goes_out_as_its_messages() -> None:
 
     async def once() -> None:
         text = TextChat()
-        engine = ServerEngine(client(server), text, Patience(ServerConfig(), "m", clock=time.clock, sleep=time.sleep))
+        patience = Patience(ServerConfig(), "m", clock=time.clock, sleep=time.sleep)
+        engine = ServerEngine(client(server), text, patience, Budget(ServerConfig()))
         prompt = text.prompt([{"role": each.role, "content": each.content} for each in MESSAGES])
         await engine.generate(prompt, SAMPLING)
         await engine.close()
@@ -183,6 +185,32 @@ def test_dialects_differ_in_what_they_call_the_limit_and_what_they_know() -> Non
     begun = (*MESSAGES, ChatMessage(role="assistant", content="<think>"))
     continued = request_of("m", begun, SAMPLING, ServerConfig(base_url="http://h/v1", dialect="vllm"))["extra_body"]
     assert (continued["continue_final_message"], continued["add_generation_prompt"]) == (True, False)
+
+
+def test_what_llama_cpp_does_to_probabilities_by_itself_is_switched_off() -> None:
+    """Its server takes top_k 40 and min_p 0.05 where a request names none; 0 is off, for both."""
+    config = ServerConfig(base_url="http://h/v1", dialect="llama_cpp")
+    fields = request_of("m", MESSAGES, SAMPLING, config)
+    assert fields["extra_body"] == {"top_k": 0, "min_p": 0.0, "repeat_penalty": 1.0}
+    assert "stop" not in fields  # it does not say whether a reply stopped at its stop text or ended by itself
+    some = request_of("m", MESSAGES, Sampling(max_new_tokens=1, top_k=5), config)
+    assert some["extra_body"]["top_k"] == 5
+
+
+@pytest.mark.parametrize(("dialect", "read"), [("llama_cpp", "Left</think>"), ("compatible", "<think>Left</think>")])
+def test_llama_cpp_s_server_gives_the_beginning_back_and_it_is_taken_off(dialect: str, read: str) -> None:
+    """Seen of llama.cpp in 2026: "<think>" sent as the last message comes back as the first characters of the reply."""
+    begun = (*MESSAGES, ChatMessage(role="assistant", content="<think>"))
+
+    async def once() -> tuple[str, str]:
+        asked = client(server, dialect=dialect)
+        try:
+            return (await asked.ask(begun, SAMPLING)).text, (await asked.ask(MESSAGES, SAMPLING)).text
+        finally:
+            await asked.close()
+
+    with serving(in_turn([chat("<think>Left</think>")])) as server:
+        assert asyncio.run(once()) == (read, "<think>Left</think>")  # without a beginning, nothing is taken off
 
 
 def test_fields_can_be_left_out_and_added() -> None:
@@ -237,7 +265,8 @@ def test_once_a_server_has_answered_later_failures_end_one_episode_each() -> Non
     async def twice() -> None:
         text, time = TextChat(), FakeTime()
         config = ServerConfig(max_retries=0)
-        engine = ServerEngine(client(server), text, Patience(config, "m", clock=time.clock, sleep=time.sleep))
+        patience = Patience(config, "m", clock=time.clock, sleep=time.sleep)
+        engine = ServerEngine(client(server), text, patience, Budget(config))
         prompt = text.prompt([{"role": "user", "content": "?"}])
         await engine.generate(prompt, SAMPLING)
         try:

@@ -26,6 +26,11 @@ from ragen.errors import ConfigError
             {"price_per_million_prompt_tokens": 1.0, "price_per_million_sampled_tokens": -1.0},
             r"sampled_tokens=-1\.0: must be at least 0",
         ),
+        ({"max_cost": 5.0}, r"server\.max_cost=5\.0: has no effect without prices"),
+        (
+            {"price_per_million_prompt_tokens": 1.0, "price_per_million_sampled_tokens": 1.0, "max_cost": 0.0},
+            r"server\.max_cost=0\.0: must be above 0",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(settings: dict[str, Any], expected: str) -> None:

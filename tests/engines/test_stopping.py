@@ -36,6 +36,14 @@ def test_a_stop_text_that_begins_inside_a_token_is_found() -> None:
     assert stopped_at([4, 6, 7], stop_texts=("ayok",)) == 2
 
 
+def test_a_reply_that_is_begun_again_knows_nothing_of_what_was_sampled_before() -> None:
+    matcher = StopMatcher(pieces, (), ("</answer>",))
+    assert not any(map(matcher.push, (5, 0, 1)))
+    matcher.restart()
+    assert not matcher.push(2)
+    assert [matcher.push(token_id) for token_id in (0, 1, 2)] == [False, False, True]
+
+
 def test_what_stands_in_the_prompt_does_not_stop_the_reply() -> None:
     """Bug-log row 60: the prompt, which says `</answer`, is not shown to the matcher, so a lone `>` is just a character."""
     assert stopped_at([2, 5], stop_texts=("</answer>",)) is None

@@ -21,7 +21,6 @@ from tests.support.models import SMALL_VOCAB, build_tiny_llama, tiny_tokenizer
 from tests.support.talks import (
     DEADLINE_S,
     EXACT,
-    Said,
     Talk,
     assert_exact,
     crowd,
@@ -131,32 +130,6 @@ def test_a_caller_that_is_gone_when_its_scores_fail_leaves_the_others_their_own_
 
     answers = asyncio.run(scene())
     assert [type(answer) for answer in answers] == [EngineFailure, asyncio.CancelledError, EngineFailure]
-
-
-@pytest.mark.parametrize("failing_call", [0, 1, 2, 4, 7])
-def test_an_exception_in_the_forward_pass_reaches_every_caller(
-    policy: Policy, monkeypatch: pytest.MonkeyPatch, failing_call: int
-) -> None:
-    """Also those that are just being let in: neither waiting any more nor running yet. Afterwards the engine works."""
-    hidden = policy.hidden
-    calls = iter(range(10**6))
-
-    def broken(*args: Any) -> torch.Tensor:
-        if next(calls) == failing_call:
-            raise RuntimeError("out of memory")
-        return hidden(*args)
-
-    monkeypatch.setattr(policy, "hidden", broken)
-    engine = TorchEngine(policy, EngineConfig(max_rows=3))
-    talks = [Talk(prompt=prompt_of(6, i), seed=i, lengths=(2, 4), answers=((9,),)) for i in range(5)]
-
-    async def everyone() -> list[BaseException | list[Said]]:
-        jobs = [play(engine, talk) for talk in talks]
-        return await asyncio.wait_for(asyncio.gather(*jobs, return_exceptions=True), DEADLINE_S)
-
-    answers = asyncio.run(everyone())
-    assert [str(answer) for answer in answers] == ["out of memory"] * 5
-    assert ids_of(play_all(engine, talks)) == ids_of(play_all(TorchEngine(policy), talks))
 
 
 def test_a_cancelled_request_makes_room_whether_it_waits_or_runs(policy: Policy, fed: list[int]) -> None:

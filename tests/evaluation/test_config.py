@@ -41,3 +41,9 @@ def test_greedy_sampling_is_allowed() -> None:
 def test_a_suite_is_named_once() -> None:
     with pytest.raises(ConfigError, match=r"^evaluation\.suites=\['quick', 'quick'\]: names a suite twice"):
         EvaluationConfig(suites=["quick", "quick"]).check()
+
+
+def test_what_is_never_measured_in_between_is_not_measured_beside() -> None:
+    with pytest.raises(ConfigError, match=r"^evaluation\.beside=true: has no effect with evaluation\.every=0"):
+        EvaluationConfig(beside=True).check()
+    EvaluationConfig(beside=True, every=2).check()

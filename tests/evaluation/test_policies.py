@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ragen.engines.config import EngineConfig
 from ragen.engines.scripted import ScriptedEngine
 from ragen.engines.server_config import ServerConfig
 from ragen.errors import ConfigError, TrainingError
@@ -205,3 +206,9 @@ def test_summaries_are_asked_of_a_server_too() -> None:
 def test_a_setting_without_effect_is_refused(name: str, server: ServerConfig, model: ModelConfig, expected: str) -> None:
     with pytest.raises(ConfigError, match=expected):
         check_effect(find_target(name, model, output_dir=Path("runs")), ROLLOUT, server)
+
+
+def test_an_engine_that_is_not_used_is_refused_its_settings() -> None:
+    target = find_target("openai:m", ModelConfig(), output_dir=Path("runs"), engine=EngineConfig(max_rows=3))
+    with pytest.raises(ConfigError, match=r"engine\.max_rows: has no effect, openai:m loads no model"):
+        check_effect(target, ROLLOUT, ServerConfig())

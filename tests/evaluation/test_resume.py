@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ragen.engines.server_config import ServerConfig
-from ragen.errors import ServerError, StorageError, TrainingError
+from ragen.errors import BudgetSpent, ConfigError, ServerError, StorageError, TrainingError
 from ragen.evaluation.config import EvaluationConfig
 from ragen.evaluation.journal import Journal, place_of
 from ragen.evaluation.results import EvaluationResult
@@ -93,7 +93,66 @@ def test_without_resume_a_new_evaluation_leaves_the_stopped_one_alone(tmp_path: 
         server.script = healthy
         run(tmp_path, server)
     (kept,) = (tmp_path / "openai-m" / "eval").glob("*.partial.jsonl")
-    assert len(kept.read_text().splitlines()) == 1 + 5  # the header, three episodes, and the two that were lost
+    assert len(kept.read_text().splitlines()) == 1 + 7 + 5  # the header, replies, three episodes, and the two lost
+
+
+PRICES: dict[str, Any] = {
+    "price_per_million_prompt_tokens": 1e6,
+    "price_per_million_sampled_tokens": 1e6,
+}  # a reply of 50 + 7 tokens costs 57
+
+
+def bounded(folder: Path, server: Server, max_cost: float, *, resume: bool = False) -> tuple[EvaluationResult, Path]:
+    """Six episodes of two replies: 684 in all."""
+    config = ServerConfig(base_url=server.base_url, concurrency=1, max_retries=0, max_cost=max_cost, **PRICES)
+    target = find_target("openai:m", ModelConfig(), output_dir=folder)
+    return evaluate_and_keep(target, WALK, EvaluationConfig(num_episodes=6), ROLLOUT, server=config, resume=resume)
+
+
+def reserve(server: Server, number: int) -> int:
+    """What the request may cost: a token a byte of the prompt, 64 + 16 a message for the template, and 40 sampled ones."""
+    texts = server.texts(number)
+    return sum(len(text.encode()) for text in texts) + 64 + 16 * len(texts) + 40
+
+
+def test_an_evaluation_stops_before_it_costs_more_than_it_may_and_goes_on_with_more(tmp_path: Path) -> None:
+    """One reply more than ten would fit if it were a second one, with its longer prompt: the sixth episode begins and no more."""
+    with serving(healthy) as server:
+        whole, _ = run(tmp_path / "whole", server)
+        max_cost = 10 * 57 + reserve(server, 11)
+        server.requests.clear()
+        with pytest.raises(BudgetSpent) as caught:
+            bounded(tmp_path, server, max_cost)
+        assert str(caught.value).startswith(f"server.max_cost={max_cost}: 627 is spent and the next reply may cost ")
+        assert "raise it to go on; 5 finished episodes are kept in " in str(caught.value)
+        assert len(server.requests) == 11
+        result, _ = bounded(tmp_path, server, max_cost + 2000, resume=True)
+    assert len(server.requests) == 13  # both replies of the sixth episode: it begins anew
+    assert result.environments["walk"].episodes == whole.environments["walk"].episodes
+    assert result.usage["num_requests"] == 13  # the one of the episode given up was paid as well
+    assert result.usage["cost"] == 13 * 57
+
+
+def test_what_was_paid_before_counts_against_the_bound(tmp_path: Path) -> None:
+    with serving(healthy) as server:
+        run(tmp_path / "whole", server)
+        max_cost = 10 * 57 + reserve(server, 11)
+        server.requests.clear()
+        with pytest.raises(BudgetSpent, match="627 is spent"):
+            bounded(tmp_path, server, max_cost)
+        with pytest.raises(BudgetSpent, match="684 is spent"):
+            bounded(tmp_path, server, max_cost, resume=True)
+    assert len(server.requests) == 12
+
+
+def test_an_evaluation_that_is_estimated_to_cost_more_is_refused_and_nobody_is_asked(tmp_path: Path) -> None:
+    with (
+        serving(healthy) as server,
+        pytest.raises(ConfigError, match=r"server\.max_cost=60: the evaluation is estimated to cost"),
+    ):
+        bounded(tmp_path, server, 60)
+    assert server.requests == []
+    assert list((tmp_path / "openai-m" / "eval").iterdir()) == []
 
 
 def test_a_refused_key_stops_before_anything_is_spent_and_leaves_no_journal(tmp_path: Path) -> None:
@@ -174,5 +233,5 @@ def test_a_journal_is_plain_json_that_a_person_can_read(tmp_path: Path, trajecto
     journal = Journal.begin(tmp_path, "s", {"model": "m"})
     journal.write([trajectories[0]])
     header, episode = map(json.loads, journal.path.read_text().splitlines())
-    assert header == {"format": 1, "model": "m"}
+    assert header == {"format": 2, "model": "m"}
     assert episode[0]["turns"][0]["reply"]["text"] == trajectories[0].turns[0].reply.text

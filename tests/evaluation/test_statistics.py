@@ -69,7 +69,7 @@ def test_samples_that_always_agree_within_a_seed_count_once() -> None:
 def test_an_effective_number_of_trials_worked_by_hand() -> None:
     """Four seeds with 1, 1, 2 and 0 of 2: residuals 0, 0, 1, -1 around 1 each.
 
-    V = 4/3 * 2 / 64 = 1/24, p (1 - p) / V = 6. Kurtosis 4 * 2 / 4 = 2: 2 * 4 / 1 = 8 degrees, at most 3, t = 3.182446. So
+    V = 4/3 * 2 / 64 = 1/24, p (1 - p) / V = 6. Kurtosis 4 * 2 / 4 = 2: 8 / (1 + 2/3) = 4.8 degrees, at most 3, t = 3.182446. So
     6 * (1.959964 / 3.182446)^2 = 2.28 trials, below the four seeds that there are: Wilson's interval of 2 in 4.
     """
     found, wilson = share_interval([1, 0, 0, 1, 1, 1, 0, 0], [1, 1, 2, 2, 3, 3, 4, 4]), wilson_interval(2, 4)
@@ -79,15 +79,35 @@ def test_an_effective_number_of_trials_worked_by_hand() -> None:
 def test_an_effective_number_above_the_seeds_worked_by_hand() -> None:
     """Eight seeds of 4 samples: six with 2 solved, one with 1, one with 3. Residuals 0 (six times), -1, 1; N = 32, p = 1/2.
 
-    V = 8/7 * 2 / 1024 = 1/448; p (1 - p) / V = 112. Kurtosis 8 * 2 / 4 = 4: 16 / 3 = 5.3333 degrees. Between t(5) = 2.570582 and
-    t(6) = 2.446912 lies 2.5218, and 112 * (1.959964 / 2.5218)^2 = 67.65. At p = 1/2 Wilson's half width is
-    z / (2 sqrt(n + z^2)) = 1.959964 / (2 sqrt(71.49)) = 0.1159.
+    V = 8/7 * 2 / 1024 = 1/448; p (1 - p) / V = 112. Kurtosis 8 * 2 / 4 = 4: 16 / (3 + 2/7) = 4.8696 degrees. Between
+    t(4) = 2.776445 and t(5) = 2.570582 lies 2.5926, and 112 * (1.959964 / 2.5926)^2 = 64.01. At p = 1/2 Wilson's half width is
+    z / (2 sqrt(n + z^2)) = 1.959964 / (2 sqrt(67.85)) = 0.1190.
     """
     wins = [i < solved for solved in (2, 2, 2, 2, 2, 2, 1, 3) for i in range(4)]
     found = share_interval(wins, [i // 4 for i in range(32)])
     assert found.low is not None
     assert found.high is not None
-    assert (found.high - found.low) / 2 == pytest.approx(0.1159, abs=2e-4)
+    assert (found.high - found.low) / 2 == pytest.approx(0.1190, abs=2e-4)
+
+
+def test_rare_outcomes_that_come_one_a_seed_are_known_not_to_cluster_worked_by_hand() -> None:
+    """Sixteen seeds of 2 samples, four with 1 solved: N = 32, p = 1/8, residuals 3/4 (four times) and -1/4.
+
+    V = 16/15 * 3 / 1024 = 1/320; p (1 - p) / V = 35. r^2 over its mean 3/16: 3 and 1/3. The slope is (3/4) / (7/64) / 2 = 24/7:
+    u = 3 - 1 - 24/7 * 3/4 = -4/7 and 1/3 - 1 + 24/7 * 1/4 = 4/21; the mean of u^2 is 0.108844. 32 / (0.108844 + 2/15) = 132.1
+    degrees; between t(120) = 1.97993 and t(140) = 1.97705 lies 1.97808; n = 35 * (1.959964 / 1.97808)^2 = 34.36. Wilson:
+    z^2/n = 0.111795, (0.1808975 -+ 0.123903) / 1.111795 = 0.05126 and 0.27415.
+    """
+    sums, sizes = np.array([1.0] * 4 + [0.0] * 12), np.full(16, 2.0)
+    assert clustered_share(sums, sizes) == pytest.approx((0.125, 0.05126, 0.27415), abs=5e-5)
+    # Of values without limits nothing of the kind is known: kurtosis 7/3, 32 / (4/3 + 2/15) = 21.8 degrees, t = 2.0752 and
+    # n = 35 * (1.959964 / 2.0752)^2 = 31.22: z^2/n = 0.123045, (0.186523 -+ 0.131278) / 1.123045 = 0.04919 and 0.28298.
+    assert clustered_share(sums, sizes, has_limits=False) == pytest.approx((0.125, 0.04919, 0.28298), abs=1e-4)
+
+
+def test_with_rare_outcomes_in_fewer_than_four_seeds_that_is_not_believed() -> None:
+    sums, sizes = np.array([1.0] * 3 + [0.0] * 13), np.full(16, 2.0)
+    assert clustered_share(sums, sizes) == clustered_share(sums, sizes, has_limits=False)
 
 
 def test_a_mean_without_limits_is_scaled_by_the_least_and_the_greatest_value() -> None:
@@ -102,10 +122,13 @@ def test_a_mean_without_limits_is_scaled_by_the_least_and_the_greatest_value() -
 
 
 def test_many_symmetric_values_have_nearly_the_usual_interval() -> None:
-    """200 values evenly over [0, 1]: s^2 = (200^2 - 1) / 12 / 200^2 * 200/199, s.e. = 0.020463, t(199) = 1.97196: 0.04035."""
+    """200 values evenly over [0, 1]: s^2 = (200^2 - 1) / 12 / 200^2 * 200/199, s.e. = 0.020463.
+
+    Kurtosis 1.8: 400 / (0.8 + 2/199) = 493.8 degrees, t = 1.9648: 0.04021.
+    """
     found = mean_interval([(i + 0.5) / 200 for i in range(200)], range(200))
-    assert found.low == pytest.approx(0.5 - 0.04035, abs=2e-4)
-    assert found.high == pytest.approx(0.5 + 0.04035, abs=2e-4)
+    assert found.low == pytest.approx(0.5 - 0.04021, abs=2e-4)
+    assert found.high == pytest.approx(0.5 + 0.04021, abs=2e-4)
 
 
 def test_what_the_data_cannot_tell_has_no_interval() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,10 +15,13 @@ from ragen.config.suites import load_suite
 from ragen.evaluation.config import EvaluationConfig
 from ragen.evaluation.measurements import measurements
 from ragen.evaluation.results import VALIDATION, EvaluationResult, read_results
+from ragen.evaluation.validation import Validation
 from ragen.records import EpisodeKey, Split, Trajectory
 from ragen.rollout.state_manager import EnvironmentConfig, EnvStateManager, episode_seeds
+from ragen.training.rollout_phase import RolloutPhase
 from ragen.training.trackers import Trackers
-from tests.support.runs import metrics_of, rollouts_of, run, small_config
+from ragen.training.update import Learner
+from tests.support.runs import assert_same_run, interrupt, metrics_of, on_call, rollouts_of, run, small_config
 
 SUITE = """
 environments: {bandit: bandit_paper, test: bandit_test}
@@ -107,3 +112,41 @@ def test_samples_of_a_seed_share_its_task_and_nothing_else() -> None:
     assert [len({key.task_seed for key in members}) for members in keys] == [1, 1, 1]
     assert len({key.dynamics_seed for members in keys for key in members}) == 12
     assert len({members[0].task_seed for members in keys}) == 3
+
+
+STOPS: dict[str, tuple[Any, str, int]] = {
+    "in the rollout beside it": (RolloutPhase, "play", 3),
+    "after it, before its step is logged": (Trackers, "log", 3),  # the start, step 1, step 2
+    "in the update behind it": (Learner, "update", 3),
+}
+
+
+@dataclass(frozen=True)
+class Later:
+    """Measures in this process once it is asked for: until then the policy has not changed."""
+
+    validation: Validation
+    done: int
+
+    def finish(self) -> dict[str, float]:
+        return self.validation(self.done)
+
+    def cancel(self) -> None: ...
+
+
+@pytest.mark.parametrize("stop", STOPS)
+def test_a_run_stopped_while_a_step_is_measured_beside_goes_on_as_if_it_had_not_been(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: str
+) -> None:
+    """No row is missing, none is there twice; what was measured between the steps is measured beside. The process is apart."""
+    settings = ("trainer.steps=3", "evaluation.every=1", "evaluation.num_episodes=2")
+    run(small_config(tmp_path, *settings, "name=between"))
+    monkeypatch.setattr(Validation, "beside", lambda self, done, checkpoint: Later(self, done))
+    config = small_config(tmp_path, *settings, "name=beside", "evaluation.beside=true")
+    with monkeypatch.context() as patch:
+        on_call(patch, *STOPS[stop], interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            run(config)
+    run(config, resume=True)
+    assert_same_run(tmp_path / "between", tmp_path / "beside", 3)
+    assert [row["step"] for row in metrics_of(tmp_path / "beside")] == [0, 1, 2, 3]

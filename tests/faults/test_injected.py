@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import math
 import re
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +19,16 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from ragen import run as run_module
 from ragen.engines.torch_engine import TorchEngine
 from ragen.errors import EngineFailure, TrainingError
 from ragen.records import EndReason, EpisodeKey, Trajectory
 from ragen.training.tracker_backends import BACKENDS
 from ragen.training.update import Learner
+from ragen.training.watchdog import Watchdog
 from tests.support.corridor import Broken, Corridor, num_open
 from tests.support.models import tiny_llama
-from tests.support.runs import corridor_config, metrics_of, rollouts_of, run, small_config, weights_of
+from tests.support.runs import corridor_config, metrics_of, on_call, rollouts_of, run, small_config, weights_of
 
 FIRST_ROLLOUT = "step-000001.parquet"
 ARPO = ("algorithm=arpo", "algorithm.entropy_coef=0.01", "trainer.steps=1", "evaluation.before_training=false")
@@ -207,6 +211,67 @@ def test_a_loss_or_gradient_that_is_not_finite_changes_nothing_and_is_counted(
     assert_unaffected(played(honest), played(folder), but=set())
     saved, start = (load_file(path / "model.safetensors") for path in (folder / "checkpoints" / "step-000001", tiny_llama()))
     assert all(torch.equal(saved[name], start[name]) for name in start)
+
+
+def test_an_update_that_runs_out_of_memory_ends_as_it_would_have(
+    tmp_path: Path, honest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once, in the first pass: it is begun anew with half the samples at a time, which moves no more than last bits."""
+
+    def short() -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+
+    on_call(monkeypatch, Learner, "_backward", 1, short)
+    summary, seen = run(corridor_config(tmp_path, *ARPO, *TOLERANT))
+    (row,) = metrics_of(summary.folder)
+    assert (row["update/out_of_memory"], row["update/skipped"], row["rollout/failed_frac"]) == (1, 0, 0)
+    assert "out of memory" in seen
+    assert_unaffected(played(honest), played(summary.folder), but=set())
+    there, here = (load_file(path / "checkpoints/step-000001/model.safetensors") for path in (honest, summary.folder))
+    assert all(torch.allclose(there[name], here[name], atol=1e-5) for name in there)
+
+
+# -- a reward function --------------------------------------------------------------------------------------------------------
+
+
+class Clock:
+    """Moved by hand, and by the function that sleeps."""
+
+    now = 0.0
+    ended = threading.Event()
+
+    def __call__(self) -> float:
+        return self.now
+
+
+CLOCK = Clock()
+
+
+def sleeps(trajectory: Trajectory) -> float:
+    """A reward function that waits for a server, longer than any limit."""
+    CLOCK.now += 1000
+    assert CLOCK.ended.wait(60)
+    raise Broken("the process would have ended by now")
+
+
+def test_a_reward_function_that_sleeps_for_ever_ends_the_run_and_is_named_in_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug-log row 102: no call of it has a limit of its own, but the run has one."""
+    codes: list[int] = []
+
+    def end(code: int) -> None:
+        codes.append(code)
+        CLOCK.ended.set()
+
+    monkeypatch.setattr(run_module, "Watchdog", partial(Watchdog, end=end, clock=CLOCK))
+    sleeping = ("rewards.functions.judge=tests.faults.test_injected:sleeps", "trainer.stall_timeout_s=8")
+    with pytest.raises(TrainingError):
+        run(corridor_config(tmp_path, *ARPO, *TOLERANT, *sleeping))
+    assert codes == [4]
+    log = (tmp_path / "run" / "log.txt").read_text()
+    assert "no sign of life for 8 s (trainer.stall_timeout_s)" in log
+    assert " in sleeps" in log
 
 
 # -- clocks and trackers -----------------------------------------------------------------------------------------------------

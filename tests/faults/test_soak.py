@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ragen.errors import TrainingError
-from ragen.faults.soak import Sample, SoakReport, summarise
+from ragen.faults.soak import Sample, SoakReport, _memory_kib, summarise
 
 
 def looks(*, kib_per_step: float = 0.0, handles: tuple[int, int] = (12, 12), steps: int = 100) -> list[Sample]:
@@ -13,7 +13,7 @@ def looks(*, kib_per_step: float = 0.0, handles: tuple[int, int] = (12, 12), ste
     return [
         Sample(
             step=step,
-            rss_kib=900_000 if step < steps // 5 else 400_000 + kib_per_step * step,
+            memory_kib=900_000 if step < steps // 5 else 400_000 + kib_per_step * step,
             num_handles=handles[0] if step < steps // 2 else handles[1],
             num_threads=6,
         )
@@ -28,7 +28,7 @@ def report(samples: list[Sample]) -> SoakReport:
 def test_memory_that_stands_still_after_the_warm_up_is_flat() -> None:
     found = report(looks())
     assert (found.ok, found.kib_per_step) == (True, pytest.approx(0, abs=1e-6))
-    assert found.rss_mib == (400_000 / 1024, 400_000 / 1024)
+    assert found.memory_mib == (400_000 / 1024, 400_000 / 1024)
     assert found.lines()[-1] == "flat"
 
 
@@ -46,3 +46,11 @@ def test_handles_that_are_not_closed_are_a_leak() -> None:
 def test_a_run_that_was_hardly_seen_says_so() -> None:
     with pytest.raises(TrainingError, match="seen 3 times after its warm-up"):
         report(looks()[:22])
+
+
+def test_memory_is_what_was_written_to_whether_it_is_in_memory_or_swapped_out() -> None:
+    """Of /proc/PID/status as proc(5) has it; the pages of mapped files (RssFile) are the system's to drop."""
+    status = (
+        "Name:\tpython\nVmRSS:\t     700 kB\nRssAnon:\t     500 kB\nRssFile:\t     200 kB\nVmSwap:\t      30 kB\nThreads:\t9\n"
+    )
+    assert _memory_kib(status) == 530

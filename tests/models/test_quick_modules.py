@@ -26,7 +26,7 @@ needs_native_bfloat16 = pytest.mark.skipif(
 
 
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ragen.models.policy.quicken", lambda model: None)
+    monkeypatch.setattr("ragen.models.policy.quicken", lambda model, kernels: {})
 
 
 def policy_of(name: str, *, dtype: str = "float32") -> Policy:

@@ -69,6 +69,26 @@ def test_turns_are_limited() -> None:
     assert "Turns left: 1" in trajectory.turns[1].observation
 
 
+def test_a_reply_that_never_stops_costs_its_own_turn_alone() -> None:
+    """Bug-log row 55: 200 newlines in a turn that may hold 60 tokens; it is cut there, and two more turns are played."""
+    engine = scripted(["\n" * 200, walk("Right", "Right"), walk("Right", "Right")])
+    trajectory = play(engine, corridor(max_turns=3), sampling=replace(SAMPLING, max_new_tokens=60))
+    first, *others = trajectory.turns
+    assert (first.finish_reason, first.executed) == (FinishReason.LENGTH, ())
+    assert [turn.executed for turn in others] == [("Right", "Right")] * 2
+    assert trajectory.end_reason is EndReason.SOLVED
+
+
+def test_what_the_environment_says_takes_nothing_from_what_may_be_generated() -> None:
+    """Bug-log row 56: each observation is longer than a reply may be; every turn has the whole limit of a reply all the same."""
+    engine = scripted([walk("Left")] * 4)
+    limit = len(encode(walk("Left"))) + 1
+    trajectory = play(engine, corridor(max_turns=4), sampling=replace(SAMPLING, max_new_tokens=limit))
+    assert all(len(encode(turn.observation)) > limit for turn in trajectory.turns)
+    assert [request.sampling.max_new_tokens for request in engine.requests] == [limit] * 4
+    assert (trajectory.end_reason, [turn.executed for turn in trajectory.turns]) == (EndReason.TURN_LIMIT, [("Left",)] * 4)
+
+
 def test_invalid_replies_in_a_row_end_the_episode() -> None:
     """Bug-log row 47: ten invalid answers with a cap of 3; three turns, each with its penalty, the environment not stepped."""
     engine = scripted(["I would rather not"] * 10)

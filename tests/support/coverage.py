@@ -48,7 +48,7 @@ def returns(generator: Generator, *, num: int, seeds: int, name: str) -> Line:
     least, span = values_NSM.min((1, 2)), np.ptp(values_NSM, axis=(1, 2))
     span = np.where(span == 0.0, 1.0, span)
     means = values_NSM.mean(2)
-    _, low, high = clustered_share((means - least[:, None]) / span[:, None], np.ones_like(means))
+    _, low, high = clustered_share((means - least[:, None]) / span[:, None], np.ones_like(means), has_limits=False)
     truths = np.full(num, truth)
     return _line(f"| {name} | {seeds} |", truths, least + span * low, least + span * high, means)
 

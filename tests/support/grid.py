@@ -12,8 +12,8 @@ from typing import Any
 
 from rich.console import Console
 
-from ragen import run as module
 from ragen.algorithms.config import AGGREGATIONS, AlgorithmConfig, KlConfig, LossConfig, OverlongConfig
+from ragen.assembly import assemble
 from ragen.config.schema import Config
 from ragen.credit.config import READS, AdvantageConfig
 from ragen.credit.filters import FilterConfig
@@ -144,7 +144,7 @@ def trainer_of(config: Config, folder: Path) -> Iterator[Trainer]:
     display = Display(Console(file=io.StringIO(), width=140))
     trackers = Trackers(config.tracking, warn=print)
     trainer: Any
-    trainer, _ = module.assemble(config, folder, None, trackers, display)
+    trainer, _ = assemble(config, folder, None, trackers, display)
     try:
         yield trainer
     finally:

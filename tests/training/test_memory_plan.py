@@ -19,6 +19,7 @@ from ragen.training.memory_plan import (
     UpdateCost,
     cache_bytes,
     free_bytes,
+    highest_gib,
     peak_bytes,
     plan_memory,
     reset_peak,
@@ -158,3 +159,14 @@ def test_the_scores_of_a_chunk_are_four_float32_copies() -> None:
     policy = small_policy()
     cost, none = (measure_cost(policy, lambda part: score(policy, part, 1.0), scores_at_once=scores) for scores in (1000, 0))
     assert cost.at_once - none.at_once == 4 * 4 * 1000
+
+
+def test_the_highest_memory_is_told_in_gib_and_outlives_a_peak_that_is_forgotten() -> None:
+    """This process has torch loaded: more than 0.1 and, for a test, less than 64."""
+    before = highest_gib()
+    assert 0.1 < before < 64
+    held = torch.ones(2**26)  # 256 MiB
+    del held
+    risen = highest_gib()
+    reset_peak(torch.device("cpu"))
+    assert highest_gib() >= risen >= before

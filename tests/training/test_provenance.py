@@ -17,6 +17,7 @@ from ragen.records import FinishReason, Group, Sample, Segment, Trajectory
 from ragen.rollout.recorder import read_rollout, write_rollout
 from ragen.training.packing import pack
 from ragen.training.provenance import MAX_LOGPROB, Provenance, trace, verify, verify_pack
+from ragen.training.rollout_metrics import rollout_metrics
 from tests.support.pages import ROOT, blocks
 from tests.support.rollouts import contexts, corridor, play, scripted, walk
 from tests.support.samples import make_sample, signed
@@ -277,3 +278,17 @@ def test_a_pack_that_would_train_a_token_on_its_neighbour_is_refused(field: str)
         verify_pack(part)
         with pytest.raises(TrainingError, match="is packed with other tokens than it has"):
             verify_pack(replace(part, **{field: getattr(part, field).roll(1)}))
+
+
+@pytest.mark.parametrize("returns", [(0.0, 1.0), (1.0, 1.0)])
+def test_where_log_probs_are_missing_that_is_the_fault_named_whatever_the_returns(returns: tuple[float, float]) -> None:
+    """bug-log row 97: elsewhere a batch without log-probs was said to have equal rewards."""
+    members = [make_sample([1, 2], [7, 8], rewards=[each], group=3, member=member) for member, each in enumerate(returns)]
+    without = replace(members[0].tokens)
+    object.__setattr__(without, "logprobs", np.zeros(0, dtype=np.float32))
+    bare = replace(members[0], trajectory=replace(members[0].trajectory, segments=(without,)))
+    with pytest.raises(TrainingError, match=r"member 0 .*found 4 ids, 4 mask, 0 logprobs, 4 advantages"):
+        verify([bare, members[1]])
+    verify(members)  # equal returns are no fault of the batch; a metric says so
+    metrics = rollout_metrics([Group(trajectories=tuple(sample.trajectory for sample in members))], seconds=1.0)
+    assert metrics["rollout/zero_spread_frac"] == (returns[0] == returns[1])

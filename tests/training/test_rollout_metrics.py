@@ -150,3 +150,12 @@ def test_only_failures_leave_only_what_can_be_known() -> None:
         "rollout/end/engine_error": 0.5,
         "rollout/end/timeout": 0.5,
     }
+
+
+def test_a_cut_reply_has_the_length_that_the_loss_sees() -> None:
+    """bug-log row 99: one reply cut after 4 tokens, one of 2 that ended: 3 on average, and 6 tokens are trained."""
+    cut = make_trajectory([1], [2, 2, 2, 2], finish_reason=FinishReason.LENGTH)
+    whole = make_trajectory([1, 1, 1], [2, 2], member=1)
+    group = Group(trajectories=(cut, whole))
+    assert rollout_metrics([group], seconds=1.0)["rollout/response_tokens"] == 3
+    assert sum(int(trajectory.segments[0].mask.sum()) for trajectory in group.trajectories) == 6

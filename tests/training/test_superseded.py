@@ -39,6 +39,7 @@ def test_everything_after_the_step_is_moved_under_its_name_and_nothing_else(tmp_
     assert kept == tmp_path / "superseded" / "after-step-000001"
     moved = contents(kept)
     assert moved.pop("metrics.jsonl") == '{"step": 2}\n{"step": 3}\n'
+    assert moved.pop("config.yaml") == "y"  # a copy: the settings that they were played under
     assert moved == {name: text for name, text in files.items() if "00002" in name or "00003" in name}
     left = {name: text for name, text in contents(tmp_path).items() if not name.startswith(("superseded/", "metrics"))}
     assert left | moved == files  # nothing is lost
@@ -91,8 +92,9 @@ def test_killed_between_two_moves_the_newest_checkpoint_has_all_that_goes_with_i
     set_aside_later(tmp_path, 1)  # the next attempt moves the rest
     names = [name.partition("after-step-000001")[2].partition("/")[2] for name in contents(tmp_path / "superseded")]
     everything = {name for name in files if "00002" in name or "00003" in name}
-    assert set(names) - {"metrics.jsonl"} == everything
-    assert len([name for name in names if name != "metrics.jsonl"]) == len(everything)
+    own = {"metrics.jsonl", "config.yaml"}  # of the folder that they lie in
+    assert set(names) - own == everything
+    assert len([name for name in names if name not in own]) == len(everything)
 
 
 def test_a_disk_that_refuses_is_one_line(tmp_path: Path) -> None:

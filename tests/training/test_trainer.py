@@ -9,7 +9,7 @@ import math
 import resource
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,18 +23,22 @@ from ragen.algorithms.config import AlgorithmConfig
 from ragen.credit.config import AdvantageConfig
 from ragen.credit.filters import FilterConfig
 from ragen.credit.rewards import RewardsConfig
-from ragen.errors import TrainingError
+from ragen.engines.failures import RowLimit
+from ragen.errors import Stopped, TrainingError
 from ragen.records import EndReason, FinishReason, Group, Trajectory
 from ragen.rollout.config import RolloutConfig, SamplingConfig
 from ragen.rollout.curriculum import CurriculumConfig
 from ragen.rollout.recorder import read_rollout
 from ragen.rollout.state_manager import EnvStateManager
+from ragen.training import rollout_phase
 from ragen.training import trainer as module
 from ragen.training.checkpoint import save_checkpoint, saved_steps, size_of
 from ragen.training.config import TrainerConfig
 from ragen.training.display import Display
+from ragen.training.rollout_phase import RolloutPhase
+from ragen.training.signals import Abandoned
 from ragen.training.trackers import RunInfo, Trackers, TrackingConfig, read_metrics
-from ragen.training.trainer import Trainer, peak_memory_gib
+from ragen.training.trainer import Trainer, UnderWay
 from ragen.training.update import UpdateResult
 from tests.support.episodes import corridor, manager
 from tests.support.learners import small_policy
@@ -46,6 +50,9 @@ class StandInEngine:
     """Counts how often its caches are dropped."""
 
     num_resets = 0
+
+    def __init__(self) -> None:
+        self.row_limit = RowLimit(8)
 
     def reset(self) -> None:
         self.num_resets += 1
@@ -108,18 +115,25 @@ class Parts:
         trackers.start(RunInfo(folder=folder, name="run", config={}, resumed_step=None))
         monkeypatch.setattr(module, "save_checkpoint", lambda root, done, **rest: self.saved.append(done))
         monkeypatch.setattr(module, "size_of", lambda folder: 1000)
-        monkeypatch.setattr(module, "collect", self.collect)
-        self.trainer = Trainer(
+        monkeypatch.setattr(rollout_phase, "collect", self.collect)
+        algorithm = AlgorithmConfig(advantage=AdvantageConfig(method="mean"), filter=filter or FilterConfig())
+        rollouts = RolloutPhase(
             folder=folder,
-            config=TrainerConfig(**config),
             rollout=RolloutConfig(sampling=SamplingConfig(temperature=0.7, top_p=0.9, top_k=5, max_new_tokens=3)),
             rewards=rewards or RewardsConfig(),
-            algorithm=AlgorithmConfig(advantage=AdvantageConfig(method="mean"), filter=filter or FilterConfig()),
-            critic=None,
-            learner=cast(Any, self.learner),
+            algorithm=algorithm,
             engine=cast(Any, self.engine),
             environments=environments or manager(corridor=corridor()),
             make_context=cast(Any, None),
+            display=display,
+        )
+        self.trainer = Trainer(
+            folder=folder,
+            config=TrainerConfig(**config),
+            algorithm=algorithm,
+            rollouts=rollouts,
+            critic=None,
+            learner=cast(Any, self.learner),
             evaluate=self.evaluate,
             evaluate_every=evaluate_every,
             trackers=trackers,
@@ -225,11 +239,6 @@ def test_a_return_that_is_no_number_stops_the_run_with_its_name(tmp_path: Path, 
     assert parts.learner.updates == []
 
 
-def test_memory_is_told_in_gib() -> None:
-    """This process has torch loaded: more than 0.1 and, for a test, less than 64."""
-    assert 0.1 < peak_memory_gib() < 64
-
-
 def test_rewards_of_one_s_own_reach_the_update_the_log_and_the_rollout_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -259,7 +268,7 @@ class Played:
     def __init__(self, parts: Parts, monkeypatch: pytest.MonkeyPatch, returns: Mapping[int, Sequence[float]]) -> None:
         self.rounds: list[tuple[list[int], Any]] = []
         self.returns = returns
-        monkeypatch.setattr(module, "collect", self.collect)
+        monkeypatch.setattr(rollout_phase, "collect", self.collect)
 
     async def collect(
         self, handles: Any, make_context: Any, engine: Any, request: Any, config: Any, show: Any, num_step: Any
@@ -343,8 +352,8 @@ def test_a_step_without_update_does_not_hide_updates_that_are_not_finite(tmp_pat
         played.returns = {} if step % 2 else teaching
         return honest(step)
 
-    honest = parts.trainer.roll_out
-    monkeypatch.setattr(parts.trainer, "roll_out", only_even)
+    honest = parts.trainer.rollouts.play
+    monkeypatch.setattr(parts.trainer.rollouts, "play", only_even)
     with pytest.raises(TrainingError, match="2 steps in a row"):
         parts.trainer.run()
     assert [step for step, _, _ in parts.learner.updates] == [0, 2]
@@ -478,10 +487,141 @@ def test_memory_files_and_threads_stay_flat(tmp_path: Path, monkeypatch: pytest.
             at.append((resident(), len(list(Path("/proc/self/fd").iterdir())), threading.active_count()))
         return await honest(*args)
 
-    monkeypatch.setattr(module, "collect", collect)
+    monkeypatch.setattr(rollout_phase, "collect", collect)
     parts.learner.updates = deque(maxlen=1)  # type: ignore[assignment]
     parts.requests = deque(maxlen=1)  # type: ignore[assignment]
     parts.trainer.run()
     early, late = at
     assert late[1:] == early[1:]
     assert late[0] - early[0] < 4 * 2**20  # 60 kB a step
+
+
+# -- an evaluation beside the next rollout ---------------------------------------------------------------------------------------
+
+
+def on_call(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, act: Callable[[], None]) -> None:
+    """Do `act` before every call of `owner.name`."""
+    honest = getattr(owner, name)
+
+    def observed(*args: Any, **rest: Any) -> Any:
+        act()
+        return honest(*args, **rest)
+
+    monkeypatch.setattr(owner, name, observed)
+
+
+class BesideParts(Parts):
+    """Parts that tell, in order, what they did; saved steps are measured beside the rollout that follows."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, **config: Any) -> None:
+        super().__init__(folder, monkeypatch, save_every=1, evaluate_every=1, **config)
+        self.events: list[str] = []
+        self.on_finish: Callable[[], None] = lambda: None
+        self.trainer.evaluate_beside = self.begin
+        update = self.learner.update
+        monkeypatch.setattr(
+            self.learner, "update", lambda *args, **rest: (self.events.append("update"), update(*args, **rest))[1]
+        )
+
+    async def collect(self, *args: Any) -> list[Group]:
+        self.events.append("play")
+        return await super().collect(*args)
+
+    def evaluate(self, done: int) -> Mapping[str, float]:
+        self.events.append(f"measure {done}")
+        return super().evaluate(done)
+
+    def begin(self, done: int, checkpoint: Path) -> UnderWay:
+        assert checkpoint == self.trainer.folder / "checkpoints" / f"step-{done:06d}"
+        self.events.append(f"begin {done}")
+
+        def finish() -> Mapping[str, float]:
+            self.on_finish()
+            self.events.append(f"finish {done}")
+            return {"eval/corridor/success": done / 10}
+
+        return cast(Any, SimpleNamespace(finish=finish, cancel=lambda: self.events.append(f"cancel {done}")))
+
+
+def evaluated_rows(folder: Path) -> list[tuple[float, float | None]]:
+    return [(row["step"], row.get("eval/corridor/success")) for row in read_metrics(folder)]
+
+
+def test_a_saved_step_is_measured_while_the_next_one_is_played_and_logged_before_its_update(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last step has nothing behind it that could be played meanwhile."""
+    parts = BesideParts(tmp_path, monkeypatch, steps=3)
+    parts.trainer.run()
+    first = ["play", "update", "begin 1", "play", "finish 1", "update", "begin 2", "play", "finish 2", "update", "measure 3"]
+    assert parts.events == first
+    assert evaluated_rows(tmp_path) == [(1, 0.1), (2, 0.2), (3, 0.3)]
+
+
+def test_what_is_measured_beside_decides_which_checkpoint_is_the_best_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = BesideParts(tmp_path, monkeypatch, steps=3, keep_best="eval/corridor/success", keep_checkpoints=1)
+    kept: list[int | None] = []
+    monkeypatch.setattr(module, "saved_steps", lambda root: {1, 2})
+    monkeypatch.setattr(module, "save_checkpoint", lambda root, done, *, keep_step, **rest: kept.append(keep_step))
+    parts.trainer.run()
+    assert kept == [None, 1, 2]
+
+
+@pytest.mark.parametrize("where", ["rollout", "finish"])
+def test_what_ends_the_run_ends_the_measuring_and_the_step_is_measured_when_the_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    parts = BesideParts(tmp_path, monkeypatch, steps=3)
+
+    def broken(*_: Any) -> Any:
+        raise TrainingError("broken")
+
+    if where == "rollout":
+        on_call(monkeypatch, parts.trainer, "evaluate_beside", lambda: monkeypatch.setattr(rollout_phase, "collect", broken))
+    else:
+        parts.on_finish = broken
+    with pytest.raises(TrainingError, match="broken"):
+        parts.trainer.run()
+    assert parts.events[-1] == "cancel 1"
+    assert evaluated_rows(tmp_path) == []
+    unlogged = parts.trainer.unlogged
+    assert unlogged is not None
+
+    monkeypatch.undo()
+    resumed = BesideParts(tmp_path, monkeypatch, steps=3)
+    resumed.trainer.environments.load_state_dict({"next_step": 1, "run_seed": 0})
+    resumed.trainer.unlogged, resumed.trainer._last_saved = unlogged, 1
+    resumed.trainer.run()
+    assert resumed.events[:3] == ["begin 1", "play", "finish 1"]
+    assert evaluated_rows(tmp_path) == [(1, 0.1), (2, 0.2), (3, 0.3)]
+
+
+@pytest.mark.parametrize("gives_up", [False, True])
+def test_a_signal_in_the_rollout_waits_for_what_is_measured_or_gives_it_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gives_up: bool
+) -> None:
+    """Given up, the rollout has changed nothing, and the step is measured when the run goes on."""
+    parts = BesideParts(tmp_path, monkeypatch, steps=5)
+
+    def stop() -> None:
+        parts.trainer.stop.number = 15
+        if gives_up:
+            raise Abandoned
+
+    parts.on_finish = stop
+    with pytest.raises(Stopped, match=f"SIGTERM: stopped after {1 if gives_up else 2} of 5 steps") as stopped:
+        parts.trainer.run()
+    assert stopped.value.exit_code == 143
+    assert evaluated_rows(tmp_path) == ([] if gives_up else [(1, 0.1), (2, 0.2)])
+    assert parts.events[-2:] == (["play", "cancel 1"] if gives_up else ["update", "measure 2"])
+    assert parts.trainer.num_done == (1 if gives_up else 2)
+
+
+def test_a_run_that_ends_over_skipped_updates_is_measured_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = BesideParts(tmp_path, monkeypatch, steps=9, bad=[0, 1], max_skipped_updates=2)
+    with pytest.raises(TrainingError, match="2 steps in a row"):
+        parts.trainer.run()
+    assert parts.events[-1] == "measure 2"
+    assert evaluated_rows(tmp_path) == [(1, 0.1), (2, 0.2)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import logging
 import os
 import platform
 import shutil
@@ -23,6 +24,8 @@ import torch
 FLAGS = ("-O3", "-funroll-loops", "-march=native", "-fopenmp", "-fPIC", "-std=gnu11")
 COMPILERS = ("cc", "gcc", "clang")
 DEADLINE_S = 120.0
+
+logger = logging.getLogger(__name__)
 
 
 class NotCompiled(Exception):
@@ -63,6 +66,7 @@ def _openmp_of_torch() -> Path:
 
 def _build(compiler: str, source: str, openmp: Path, path: Path) -> None:
     """Compile aside and rename: whoever else compiles at the same moment writes the same file."""
+    logger.warning("compiling operations for this processor: some seconds, once")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:

@@ -119,6 +119,7 @@ def test_killed_anywhere_a_rollout_file_is_whole_or_absent(tmp_path: Path) -> No
 def test_killed_anywhere_in_resuming_and_logging_no_step_is_there_twice_and_none_is_missing(tmp_path: Path) -> None:
     """Steps 0 to 4 are logged; a run resumed at step 2 logs 3 and 4 again, over and over until it gets through."""
     rows = "".join(f'{{"step": {step}, "x": 1.0}}\n' for step in range(5))
+    (tmp_path / "config.yaml").write_text("name: run\n")
     (tmp_path / "metrics.jsonl").write_text(rows + '{"step": 5, "x')  # the last line was torn by an earlier kill
 
     def resume() -> None:

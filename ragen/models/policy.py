@@ -182,6 +182,10 @@ class Policy:
     def save(self, folder: Path) -> None:
         """Write weights (or the policy's adapter) and tokenizer in Hugging Face layout, which from_pretrained or peft open."""
         only = {"selected_adapters": [POLICY_ADAPTER]} if self.uses_adapters else {}
+        if isinstance(self.module, PeftModel):
+            for adapter in self.module.peft_config.values():
+                if isinstance(adapter.target_modules, set):  # written in the order of hashes, which differs between processes
+                    adapter.target_modules = sorted(adapter.target_modules)
         with quiet():
             self.module.save_pretrained(folder, safe_serialization=True, **only)  # type: ignore[operator]
             self.tokenizer.save_pretrained(str(folder))

@@ -271,6 +271,14 @@ def test_only_the_policys_adapter_is_saved(tmp_path: Path) -> None:
         assert (tmp_path / "alone" / file).read_bytes() == (tmp_path / "saved" / file).read_bytes()
 
 
+def test_a_saved_adapter_names_its_places_in_the_same_order_in_every_process(tmp_path: Path) -> None:
+    """peft holds them in a set of texts, whose order hangs on the process."""
+    load("llama", tuning="lora").save(tmp_path)
+    places = json.loads((tmp_path / "adapter_config.json").read_text(encoding="utf-8"))["target_modules"]
+    assert len(places) == 14  # seven in each of two layers
+    assert places == sorted(places)
+
+
 def test_adding_an_adapter_leaves_the_global_generator_as_it_was_and_follows_from_its_seed() -> None:
     drawn = []
     for seed in (1, 1, 2):

@@ -42,7 +42,9 @@ class PromptBlock:
 class RowStore:
     """Keys and values of the running rows, per layer two of [rows, K, capacity, D]; grows when a row needs more."""
 
-    def __init__(self, like: PromptBlock) -> None:
+    def __init__(self, like: PromptBlock, *, max_cells: int) -> None:
+        """`max_cells`: rows times tokens above which no more is allocated than is asked for."""
+        self._max_cells = max_cells
         self._kv = [kv.new_empty(2, 0, kv.shape[1], 0, kv.shape[3]) for kv in like.kv]
 
     @property
@@ -56,14 +58,16 @@ class RowStore:
         return self._kv[0].shape[3]
 
     def reserve(self, rows: int, tokens: int) -> None:
-        """Make room for `rows` rows of `tokens` tokens each, keeping what is stored."""
+        """Make room for `rows` rows of `tokens` tokens each, as many as there are and as long as they are, keeping those."""
         if rows <= self.num_rows and tokens <= self.capacity:
             return
-        rows = max(rows, self.num_rows)
-        tokens = max(whole_blocks(tokens), self.capacity)
+        tokens = whole_blocks(tokens)
+        if max(rows, self.num_rows) * max(tokens, self.capacity) <= self._max_cells:
+            rows, tokens = max(rows, self.num_rows), max(tokens, self.capacity)
+        kept_rows, kept_tokens = min(rows, self.num_rows), min(tokens, self.capacity)
         for layer, old in enumerate(self._kv):
             new = old.new_zeros(2, rows, old.shape[2], tokens, old.shape[4])
-            new[:, : old.shape[1], :, : old.shape[3]] = old
+            new[:, :kept_rows, :, :kept_tokens] = old[:, :kept_rows, :, :kept_tokens]
             self._kv[layer] = new
 
     def write(
@@ -97,6 +101,26 @@ class RowStore:
     def put_back(self, row: int, kept: Sequence[Tensor]) -> None:
         for kv, layer in zip(self._kv, kept, strict=True):
             kv[:, row, :, : layer.shape[2]] = layer
+
+
+class Room:
+    """Counts what rows will need at most, every one as long as the longest: the store and the stack of prompts are rectangles."""
+
+    def __init__(self, max_tokens: int) -> None:
+        self._max_tokens = max_tokens
+        self._prompts: set[tuple[int, ...]] = set()
+        self._num_rows = self._longest = self._longest_prompt = 0
+
+    def take(self, prompt: tuple[int, ...], own: int) -> bool:
+        """Whether there is room for a row that continues `prompt` by up to `own` tokens, then counted. The first always fits."""
+        num_prompts = len(self._prompts) + (prompt not in self._prompts)
+        longest, longest_prompt = max(self._longest, own), max(self._longest_prompt, len(prompt))
+        if self._num_rows and (self._num_rows + 1) * longest + num_prompts * longest_prompt > self._max_tokens:
+            return False
+        self._prompts.add(prompt)
+        self._num_rows += 1
+        self._longest, self._longest_prompt = longest, longest_prompt
+        return True
 
 
 class PromptStack:

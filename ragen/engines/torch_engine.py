@@ -21,7 +21,7 @@ from torch import Tensor
 
 from ragen.engines.config import EngineConfig
 from ragen.engines.failures import CONTAINED, RowLimit, StepFailure, failure_of
-from ragen.engines.kv_cache import DecodeView, PrefillView, PromptBlock, PromptStack, RowStore
+from ragen.engines.kv_cache import DecodeView, PrefillView, PromptBlock, PromptStack, Room, RowStore
 from ragen.engines.sampling import check, random_stream, sample
 from ragen.engines.stopping import StopMatcher, token_bytes
 from ragen.errors import EngineFailure
@@ -40,6 +40,10 @@ class _Request:
     matcher: StopMatcher
     answer: asyncio.Future[Completion]
     ran_out_alone: bool = False  # memory did, though nothing else was being sampled
+
+    def longest_behind(self, prompt: tuple[int, ...]) -> int:
+        """Tokens that may stand behind a prompt which this request begins with."""
+        return len(self.prompt_ids) - len(prompt) + self.sampling.max_new_tokens
 
 
 @dataclass(kw_only=True)
@@ -212,17 +216,26 @@ class TorchEngine:
     # -- admit: who may join the running batch ---------------------------------------------------------------------------
 
     def _admit(self) -> None:
-        """Let waiting requests in while there are rows.
+        """Let waiting requests in, in their order, while there are rows and room.
 
         A new prompt gives its first new token here; what continues a conversation is read in the step's forward pass.
         """
         new: list[_Request] = []
         continued: list[tuple[_Row, _Parked]] = []
+        room = Room(self._config.max_tokens)
+        for row in self._rows if self._waiting else ():
+            room.take(row.block.ids, row.request.longest_behind(row.block.ids))
         while self._waiting and len(self._rows) + len(new) + len(continued) < self.row_limit.rows:
-            request = self._waiting.popleft()
+            request = self._waiting[0]
             if request.answer.done():  # cancelled while it waited
+                self._waiting.popleft()
                 continue
-            if (parent := self._longest_parked(request.prompt_ids)) is not None:
+            parent = self._longest_parked(request.prompt_ids)
+            prompt = self._parked[parent].block.ids if parent is not None else request.prompt_ids
+            if not room.take(prompt, request.longest_behind(prompt)):
+                break
+            self._waiting.popleft()
+            if parent is not None:
                 parked = self._parked.pop(parent)
                 continued.append((self._row(request, parked.block, parked.filled), parked))
             else:
@@ -245,9 +258,9 @@ class TorchEngine:
     def _enter(self, rows: list[_Row]) -> None:
         """Give the rows the next places of the store."""
         if self._store is None:
-            self._store = RowStore(rows[0].block)
+            self._store = RowStore(rows[0].block, max_cells=self._config.max_tokens)
         self._rows.extend(rows)
-        self._store.reserve(len(self._rows), max(row.filled for row in rows))
+        self._store.reserve(len(self._rows), max(row.filled for row in self._rows))
 
     def _blocks_of(self, prompts: Sequence[tuple[int, ...]]) -> list[PromptBlock]:
         """Keys and values of each prompt, encoded now unless another trajectory of the group has asked before."""
@@ -349,6 +362,8 @@ class TorchEngine:
             last = self._rows.pop()
             if last is not row:
                 self._storage.move(len(self._rows), slot, last.filled)
+                if len(last.pending) > 1:  # nobody has looked yet at what it has read so far
+                    self._storage.wipe(len(self._rows))
                 self._rows[slot] = last
 
     def _park(self, slot: int, row: _Row) -> None:

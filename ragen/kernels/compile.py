@@ -1,8 +1,9 @@
 """Compile cpu.c for this very processor, once, and load it.
 
-A C compiler (`$CC`, cc, gcc or clang) makes the library in about three seconds; it lies in a folder of the caller's under a name
-that hashes source, compiler, processor and OpenMP runtime, so that nothing stale or foreign is ever loaded. The library is linked
-against the OpenMP runtime that torch has already loaded: two pools of threads would fight for the cores.
+GCC (`$CC`, cc or gcc) makes the library in about three seconds. It lies in a folder of the caller's under a name that hashes
+source, compiler, processor and OpenMP runtime, so that nothing stale is loaded, with its checksum beside it, so that nothing
+torn is; what others could have written is not loaded either. The library is linked against the OpenMP runtime that torch has
+already loaded: two pools of threads would fight for the cores.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import hashlib
 import logging
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -21,8 +23,11 @@ from pathlib import Path
 
 import torch
 
+from ragen.errors import StorageError
+from ragen.files import sync, write_text
+
 FLAGS = ("-O3", "-funroll-loops", "-march=native", "-fopenmp", "-fPIC", "-std=gnu11")
-COMPILERS = ("cc", "gcc", "clang")
+COMPILERS = ("cc", "gcc")
 DEADLINE_S = 120.0
 
 logger = logging.getLogger(__name__)
@@ -35,21 +40,37 @@ class NotCompiled(Exception):
 @functools.cache
 def library(folder: Path) -> ctypes.CDLL:
     """The compiled operations, kept in `folder`. Raises NotCompiled where they cannot be had."""
+    try:
+        return _library(folder)
+    except (OSError, StorageError) as error:
+        raise NotCompiled(f"{folder}: {error}") from None
+
+
+def _library(folder: Path) -> ctypes.CDLL:
     openmp = _openmp_of_torch()
-    chosen = os.environ.get("CC")
-    compiler = next((found for name in ([chosen] if chosen else COMPILERS) if (found := shutil.which(name))), None)
-    if compiler is None:
-        raise NotCompiled("no C compiler")
+    compiler, target = _compiler()
     source = files("ragen.kernels").joinpath("cpu.c").read_text(encoding="utf-8")
-    target = _run([compiler, *FLAGS, "-dM", "-E", "-x", "c", os.devnull])  # compiler and processor, as macros
     name = hashlib.sha256("\n".join([source, target, str(openmp), *FLAGS]).encode()).hexdigest()[:24]
     path = folder / f"{name}.so"
-    if not path.exists():
+    folder.mkdir(parents=True, exist_ok=True)
+    if not _is_whole(path):
         _build(compiler, source, openmp, path)
-    try:
-        return ctypes.CDLL(str(path))
-    except OSError as error:
-        raise NotCompiled(f"{path} cannot be loaded: {error}") from None
+    for each in (folder, path):
+        status = each.stat()
+        if status.st_uid not in (0, os.geteuid()) or status.st_mode & 0o022:
+            raise NotCompiled(f"others may write into {each}")
+    return ctypes.CDLL(str(path))
+
+
+def _compiler() -> tuple[list[str], str]:
+    """The command, and as macros what it is and what it compiles for."""
+    chosen = os.environ.get("CC")
+    for command in [shlex.split(chosen)] if chosen else [[name] for name in COMPILERS]:
+        if command and shutil.which(command[0]):
+            target = _run([*command, *FLAGS, "-dM", "-E", "-x", "c", os.devnull])
+            if "__clang__" not in target:  # it compiles for another OpenMP runtime
+                return command, target
+    raise NotCompiled("no GCC")
 
 
 def _openmp_of_torch() -> Path:
@@ -57,26 +78,36 @@ def _openmp_of_torch() -> Path:
     if platform.system() != "Linux":
         raise NotCompiled("only on Linux")
     torch.get_num_threads()
-    maps = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
+    maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     mapped = {line.split(maxsplit=5)[-1].strip() for line in maps if "libgomp" in line}
     if len(mapped) != 1:
         raise NotCompiled(f"torch runs on {'no' if not mapped else 'more than one'} GNU OpenMP runtime")
     return Path(mapped.pop())
 
 
-def _build(compiler: str, source: str, openmp: Path, path: Path) -> None:
+def _is_whole(path: Path) -> bool:
+    """A library that is not what its checksum says would end the process when it is loaded."""
+    written = path.with_suffix(".sha256")
+    return path.exists() and written.exists() and written.read_text(encoding="utf-8") == _checksum(path)
+
+
+def _checksum(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _build(compiler: list[str], source: str, openmp: Path, path: Path) -> None:
     """Compile aside and rename: whoever else compiles at the same moment writes the same file."""
     logger.warning("compiling operations for this processor: some seconds, once")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-            written, unlinked, linked = (Path(folder) / name for name in ("cpu.c", "cpu.o", "cpu.so"))
-            written.write_text(source, encoding="utf-8")
-            _run([compiler, *FLAGS, "-c", str(written), "-o", str(unlinked)])
-            _run([compiler, "-shared", str(unlinked), str(openmp), "-lm", "-o", str(linked)])
-            os.replace(linked, path)
-    except OSError as error:
-        raise NotCompiled(f"{path.parent} cannot be written: {error}") from None
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        written, unlinked, linked = (Path(folder) / name for name in ("cpu.c", "cpu.o", "cpu.so"))
+        written.write_text(source, encoding="utf-8")
+        _run([*compiler, *FLAGS, "-c", str(written), "-o", str(unlinked)])
+        _run([*compiler, "-shared", "-Wl,-z,defs", str(unlinked), str(openmp), "-lm", "-o", str(linked)])
+        linked.chmod(0o755)
+        sync(linked)
+        checksum = _checksum(linked)
+        os.replace(linked, path)
+    write_text(path.with_suffix(".sha256"), checksum)
 
 
 def _run(command: list[str]) -> str:

@@ -20,7 +20,7 @@ class ModelConfig:
     lora_rank: int = 16
     lora_alpha: int = 32  # adapters are scaled by lora_alpha / lora_rank
     lora_targets: str = "all-linear"  # or a regular expression that matches whole module names
-    kernels: str = "auto"  # for sampling on a CPU: auto (operations compiled where there is a C compiler) or torch
+    kernels: str = "auto"  # for sampling on a CPU: auto (operations compiled where there is GCC) or torch
     thinking: bool | None = None  # the think switch of the chat template; null: as the template has it
     template_options: dict[str, Any] = field(default_factory=dict)  # other variables of it (docs/chat_templates.md)
 

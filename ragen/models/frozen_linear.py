@@ -37,7 +37,7 @@ class FrozenWeight:
         assert not any(weight.requires_grad for weight in weights), "a weight that is trained changes under its copies"
         self._weights = [weight.detach() for weight in weights]
         self._biases = biases
-        self._versions: list[int] = []
+        self._made_of: list[tuple[int, int]] = []
         self._packs = packs_weights(weights[0])
         self._forward: Tensor | None = None
         self._backward: Tensor | None = None
@@ -74,9 +74,10 @@ class FrozenWeight:
 
     def _forget_if_changed(self) -> None:
         """`_version` counts what torch has written into a tensor."""
-        versions = [weight._version for weight in self._weights]
-        if versions != self._versions:
-            self._versions, self._forward, self._backward = versions, None, None
+        parts = (*self._weights, *(bias for bias in self._biases if bias is not None))
+        made_of = [(part.data_ptr(), part._version) for part in parts]
+        if made_of != self._made_of:
+            self._made_of, self._forward, self._backward = made_of, None, None
 
 
 class JointLinear:
@@ -207,8 +208,10 @@ class _Frozen(torch.autograd.Function):
 
 
 def is_frozen_linear(layer: nn.Module) -> bool:
-    """A linear layer whose weights are not trained, or peft's plain LoRA layer over one."""
+    """A linear layer whose weights are not trained, or peft's plain LoRA layer over one: no variant such as DoRA, no biases."""
     base = _base(layer)
+    if isinstance(layer, LoraLinear) and (layer.lora_variant or any(layer.lora_bias.values())):
+        return False
     return type(base) is nn.Linear and not any(parameter.requires_grad for parameter in base.parameters())
 
 

@@ -157,7 +157,7 @@ class Policy:
 
     def quicken(self, *, compiled: bool = True) -> None:
         """From now on compute frozen weights by quicker ways: modules that are one operation and, if `compiled` and where this
-        machine has a C compiler, a trunk of compiled operations for sampling."""
+        machine has GCC, a trunk of compiled operations for sampling."""
         kernels, reason = _kernels() if compiled else (None, "switched off")
         products = quicken(self.module, kernels)
         self._trunk = trunk_of(self._causal_lm, products, kernels) if products and kernels is not None else None
@@ -183,7 +183,8 @@ class Policy:
         """Write weights (or the policy's adapter) and tokenizer in Hugging Face layout, which from_pretrained or peft open."""
         only = {"selected_adapters": [POLICY_ADAPTER]} if self.uses_adapters else {}
         if isinstance(self.module, PeftModel):
-            for adapter in self.module.peft_config.values():
+            adapters: list[Any] = list(self.module.peft_config.values())
+            for adapter in adapters:
                 if isinstance(adapter.target_modules, set):  # written in the order of hashes, which differs between processes
                     adapter.target_modules = sorted(adapter.target_modules)
         with quiet():
@@ -198,19 +199,30 @@ class Policy:
                 f"the positions of {self.name}"
             )
 
-    def check_forward(self) -> None:
-        """Compare our flat forward pass with the model's own on a few tokens; raise ModelError if they differ.
+    def own_probabilities(self) -> Tensor:
+        """What the model's own code and attention say about the probe: [L, V]. Raises ModelError if it does not run."""
+        kind = type(self._causal_lm).__name__
+        with boundary(ModelError, f"{self.name}: {kind} does not run"), torch.no_grad(), self._own_attention():
+            logits_LV: Tensor = self._causal_lm(input_ids=self._probe()[None], use_cache=False).logits[0]
+        return logits_LV.float().softmax(-1)
+
+    def _probe(self) -> Tensor:
+        return torch.tensor(self.tokenizer(PROBE, add_special_tokens=False)["input_ids"], device=self.device)
+
+    def check_forward(self, expected_LV: Tensor | None = None) -> None:
+        """Compare our flat forward passes with the model's own on a few tokens; raise ModelError if they differ.
+
+        `expected_LV`: `own_probabilities` before any module was replaced.
 
         This is what lets any architecture in: whatever a model does beside attention, its log-probs must come out the same. The
         second half of the probe is laid out twice, so that a layer which mixes neighbours whatever the view says is found out.
         """
         kind = type(self._causal_lm).__name__
-        ids = torch.tensor(self.tokenizer(PROBE, add_special_tokens=False)["input_ids"], device=self.device)
+        expected = self.own_probabilities() if expected_LV is None else expected_LV
+        ids = self._probe()
         at = torch.arange(len(ids), device=self.device)
         half, rest = len(ids) // 2, len(ids) - len(ids) // 2
         with boundary(ModelError, f"{self.name}: {kind} does not run on RAGEN's attention"), torch.no_grad():
-            with self._own_attention():
-                expected = self._causal_lm(input_ids=ids[None], use_cache=False).logits[0].float().softmax(-1)
             view = PackedView(half, [rest, rest], device=self.device)
             twice = (torch.cat([ids, ids[half:]]), torch.cat([at, at[half:]]), view)
             gaps = []
@@ -252,8 +264,9 @@ def load_policy(model: ModelConfig, *, checkpoint: Path | None = None, seed: int
     base = _load(weights, model).requires_grad_(model.tuning == "full")
     wrapped = base if model.tuning == "full" else _with_adapters(base, model, checkpoint, seed)
     policy = Policy(wrapped, tokenizer, name=model.name)
+    expected = policy.own_probabilities()
     policy.quicken(compiled=model.kernels == "auto")
-    policy.check_forward()
+    policy.check_forward(expected)
     if with_reference and not policy.uses_adapters:
         policy.start_policy = Policy(_load(start, model).requires_grad_(False), tokenizer, name=model.name)
     return policy

@@ -36,7 +36,7 @@ def read(store: RowStore, layer: int, row: int, tokens: int) -> Tensor:
 
 
 def test_a_store_grows_in_rows_and_tokens_and_keeps_what_it_holds() -> None:
-    store = RowStore(block(3))
+    store = RowStore(block(3), max_cells=10_000)
     assert (store.num_rows, store.capacity) == (0, 0)
     store.reserve(2, 5)
     assert (store.num_rows, store.capacity) == (2, GROWTH)
@@ -53,7 +53,7 @@ def test_a_store_grows_in_rows_and_tokens_and_keeps_what_it_holds() -> None:
 
 
 def test_a_row_can_be_moved_taken_out_put_back_and_wiped() -> None:
-    store = RowStore(block(3))
+    store = RowStore(block(3), max_cells=10_000)
     store.reserve(3, 10)
     first, second = random(2, K, 6, D, seed=1), random(2, K, 4, D, seed=2)
     for layer in range(2):
@@ -71,7 +71,7 @@ def test_a_row_can_be_moved_taken_out_put_back_and_wiped() -> None:
 
 def test_layers_may_differ_in_heads_and_width() -> None:
     like = PromptBlock(ids=(1,), kv=[torch.ones(2, 1, 1, 4), torch.ones(2, 3, 1, 2)], last_hidden_D=torch.zeros(1))
-    store = RowStore(like)
+    store = RowStore(like, max_cells=10_000)
     store.reserve(2, 1)
     store.write(1, torch.tensor([0]), torch.tensor([0]), torch.ones(3, 1, 2), torch.ones(3, 1, 2))
     store.put_back(1, store.take_out(0, 1))
@@ -156,7 +156,7 @@ def test_new_tokens_see_their_prompt_their_row_and_themselves(
 def seen(rows: Sequence[Row], first: int, seed: int) -> tuple[DecodeView, RowStore, list[Tensor], list[PromptBlock]]:
     """A view of these rows from `first` on, the store behind it, what each row had stored before, and the prompts."""
     blocks = [block(length, seed=n) for n, length in enumerate(PROMPT_LENGTHS)]
-    store = RowStore(blocks[0])
+    store = RowStore(blocks[0], max_cells=10_000)
     store.reserve(first + len(rows), 12)
     earlier = [random(2, K, row.filled, D, seed=seed + 7 * n) for n, row in enumerate(rows)]
     for n in range(len(rows)):
@@ -179,7 +179,7 @@ def test_a_prompt_without_a_running_row_in_the_stack_changes_nothing() -> None:
     q, k, v = (random(heads, 2, D, seed=i) for i, heads in enumerate((H, K, K)))
 
     def decode(stack: PromptStack, groups: list[int]) -> Tensor:
-        store = RowStore(blocks[0])
+        store = RowStore(blocks[0], max_cells=10_000)
         store.reserve(2, 3)
         return DecodeView(store, stack, groups, first=0, filled=[0, 0], lengths=[1, 1], num_heads=H).attend(
             0, q, k, v, SCALE, None
@@ -189,7 +189,7 @@ def test_a_prompt_without_a_running_row_in_the_stack_changes_nothing() -> None:
 
 
 def test_every_row_needs_a_token_to_feed() -> None:
-    store = RowStore(block(2))
+    store = RowStore(block(2), max_cells=10_000)
     store.reserve(2, 3)
     with pytest.raises(AssertionError, match=r"\[1, 0\]"):
         DecodeView(store, PromptStack([block(2)]), [0, 0], first=0, filled=[0, 0], lengths=[1, 0], num_heads=H)

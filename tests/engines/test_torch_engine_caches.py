@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from ragen.engines.config import EngineConfig
+from ragen.engines.kv_cache import PromptBlock, Room, RowStore
 from ragen.engines.torch_engine import TorchEngine
 from ragen.models.policy import Policy
 from ragen.records import Completion, Sampling
@@ -110,3 +111,47 @@ def test_release_forgets_the_conversation_and_unknown_ids_are_harmless(policy: P
     reply = ask(engine, prompt, Sampling(max_new_tokens=2))
     assert fed[0] == len(prompt)  # encoded anew
     assert reply.logprobs == pytest.approx(plain_logprobs(plain_model(architecture("llama")), prompt, reply.ids), abs=EXACT)
+
+
+def test_rows_that_would_need_too_much_together_wait_and_say_the_same(policy: Policy) -> None:
+    """With room for 60 tokens, three talks behind a prompt of 8 run together; beside the one behind 40 there is room for none."""
+    talks = [Talk(prompt=prompt_of(40 if i == 1 else 8), seed=i, lengths=(6, 6)) for i in range(4)]
+    tight = TorchEngine(policy, EngineConfig(max_tokens=60))
+    cells: list[int] = []
+    forward = tight._forward
+
+    def watched() -> object:
+        answer = forward()
+        cells.append(tight._storage.num_rows)
+        return answer
+
+    tight._forward = watched  # type: ignore[assignment, method-assign]
+    for ours, theirs in zip(play_all(tight, talks), play_all(TorchEngine(policy), talks), strict=True):
+        for a, b in zip(ours, theirs, strict=True):
+            assert a.completion.ids == b.completion.ids
+            assert a.completion.logprobs == pytest.approx(b.completion.logprobs, abs=EXACT)
+    assert max(cells) <= 3
+
+
+def test_a_store_never_holds_more_cells_than_it_may_unless_asked() -> None:
+    like = PromptBlock(ids=(1,), kv=[torch.zeros(2, 1, 1, 4)], last_hidden_D=torch.zeros(4))
+    store = RowStore(like, max_cells=1000)
+    store.reserve(8, 60)
+    assert (store.num_rows, store.capacity) == (8, 64)
+    store.reserve(2, 400)  # 8 x 448 would be too much, so the other rows, which have left, lose their place
+    assert (store.num_rows, store.capacity) == (2, 448)
+    store.reserve(12, 60)
+    assert (store.num_rows, store.capacity) == (12, 64)
+    store.reserve(12, 640)  # asked for
+    assert store.num_rows * store.capacity == 12 * 640
+
+
+def test_room_counts_every_row_as_long_as_the_longest_and_a_prompt_once() -> None:
+    room = Room(100)
+    assert room.take((1, 2), 1000)  # alone it always fits
+    room = Room(100)
+    assert room.take((1, 2, 3), 20)
+    assert room.take((1, 2, 3), 30)  # 2 x 30 + 3
+    assert not room.take((1, 2, 3), 40)  # 3 x 40 + 3
+    assert room.take((1, 2, 3), 10)  # 3 x 30 + 3
+    assert not room.take((7,), 10)  # 4 x 30

@@ -12,8 +12,8 @@ class EngineConfig:
     """Limits of the running batch. None of them changes what a request samples, up to rounding."""
 
     max_rows: int = 128  # trajectories that decode at the same time; more wait their turn
-    max_tokens: int = 150_000  # of them and their prompts, each taken as long as the longest may get; more wait their turn
-    max_idle_tokens: int = 200_000  # tokens whose keys and values may stay cached while nobody uses them
+    max_tokens: int = 100_000  # of them and their prompts, each taken as long as the longest may get; more wait their turn
+    max_idle_tokens: int = 100_000  # tokens whose keys and values may stay cached while nobody uses them
 
     def check(self) -> None:
         """Raise ConfigError for a value out of range."""

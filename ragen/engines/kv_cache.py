@@ -7,6 +7,8 @@ replaced by the last one, so a decode step reads one contiguous piece per layer 
 
 from __future__ import annotations
 
+import math
+import mmap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -66,7 +68,7 @@ class RowStore:
             rows, tokens = max(rows, self.num_rows), max(tokens, self.capacity)
         kept_rows, kept_tokens = min(rows, self.num_rows), min(tokens, self.capacity)
         for layer, old in enumerate(self._kv):
-            new = old.new_zeros(2, rows, old.shape[2], tokens, old.shape[4])
+            new = _zeros((2, rows, old.shape[2], tokens, old.shape[4]), like=old)
             new[:, :kept_rows, :, :kept_tokens] = old[:, :kept_rows, :, :kept_tokens]
             self._kv[layer] = new
 
@@ -101,6 +103,21 @@ class RowStore:
     def put_back(self, row: int, kept: Sequence[Tensor]) -> None:
         for kv, layer in zip(self._kv, kept, strict=True):
             kv[:, row, :, : layer.shape[2]] = layer
+
+
+def _zeros(shape: tuple[int, ...], *, like: Tensor) -> Tensor:
+    """Zeros in memory of their own: what is never written takes none, and all of it is given back when they are dropped.
+
+    From the heap, rows that grow step by step leave holes which nothing fits into: several times what they hold.
+    """
+    size = math.prod(shape) * like.element_size()
+    if like.device.type != "cpu" or not size or not hasattr(mmap, "MAP_PRIVATE"):
+        return like.new_zeros(shape)
+    try:
+        memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise MemoryError(f"{size} bytes for keys and values: {error.strerror}") from None
+    return torch.frombuffer(memory, dtype=like.dtype).view(shape)
 
 
 class Room:

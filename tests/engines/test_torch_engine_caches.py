@@ -155,3 +155,9 @@ def test_room_counts_every_row_as_long_as_the_longest_and_a_prompt_once() -> Non
     assert not room.take((1, 2, 3), 40)  # 3 x 40 + 3
     assert room.take((1, 2, 3), 10)  # 3 x 30 + 3
     assert not room.take((7,), 10)  # 4 x 30
+
+
+def test_a_store_that_the_system_has_no_memory_for_is_a_memory_error() -> None:
+    like = PromptBlock(ids=(1,), kv=[torch.zeros(2, 1, 1, 4)], last_hidden_D=torch.zeros(4))
+    with pytest.raises(MemoryError, match="bytes for keys and values"):
+        RowStore(like, max_cells=1).reserve(2**30, 2**20)

@@ -25,7 +25,7 @@ from ragen.rollout.state_manager import EnvStateManager
 from ragen.training.checkpoint import Checkpoint
 from ragen.training.critic import Critic, load_critic
 from ragen.training.display import Display
-from ragen.training.memory_plan import free_bytes, plan_memory
+from ragen.training.memory_plan import MemoryPlan, UpdateCost, free_bytes, plan_memory
 from ragen.training.memory_probe import measure_cost
 from ragen.training.pack_size import PackSize
 from ragen.training.recorded import rollout_files
@@ -136,24 +136,36 @@ def other_rollouts(config: Config) -> list[Path]:
 def plan_packs(config: Config, learner: Learner, critic: Critic | None, display: Display, *, resumed: bool) -> None:
     """Choose how many tokens a forward pass of the update takes, and say how much memory that is expected to need.
 
-    A resumed run keeps the size it had, unless another one is asked for.
+    A resumed run keeps the size it had, unless another one is asked for. What does not fit otherwise is computed again in the
+    backward pass, which changes no bit.
     """
     chosen = config.trainer.pack_tokens or (learner.pack_size.tokens if resumed else None)
-    device = learner.policy.device
-    cost = measure_cost(learner.policy, learner.score, scores_at_once=chunk_scores(device))
+    policy = learner.policy
+    cost = measure_cost(policy, learner.score, scores_at_once=chunk_scores(policy.device))
+    plan = _plan(cost, config, learner, critic, chosen)
+    if not plan.fits and (num_layers := policy.recompute_layers()):
+        display.message(
+            f"memory of the update: {plan.forecast_bytes / 2**30:.2f} GiB would be more than the {plan.budget_bytes / 2**30:.2f} "
+            "allowed, so layers are computed again in the backward pass"
+        )
+        less = cost.recomputed(num_layers=num_layers, input_bytes=policy.width * policy.dtype.itemsize)
+        plan = _plan(less, config, learner, critic, chosen)
+    learner.pack_size.tokens = plan.pack_tokens
+    display.message(str(plan))
+
+
+def _plan(cost: UpdateCost, config: Config, learner: Learner, critic: Critic | None, chosen: int | None) -> MemoryPlan:
     trained = [*learner.policy.trainable().values(), *(critic.trainable().values() if critic else ())]
-    plan = plan_memory(
+    return plan_memory(
         cost,
         prompt=config.rollout.context.max_context_tokens,  # at most: a prompt with what follows it is not longer
         continuation=0,
         num_trained=sum(p.numel() for p in trained),
         reserved_bytes=0,  # the engine hands back its caches before the update
         budget=config.trainer.memory_budget,
-        free_bytes=free_bytes(device),
+        free_bytes=free_bytes(learner.policy.device),
         pack_tokens=chosen,
     )
-    learner.pack_size.tokens = plan.pack_tokens
-    display.message(str(plan))
 
 
 def _critic(config: Config, policy: Policy, weights: Path | None, display: Display, pack_size: PackSize) -> Critic:

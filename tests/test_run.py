@@ -186,6 +186,15 @@ def test_another_seed_or_setting_is_another_run(tmp_path: Path, difference: str)
     assert weights_of(a.folder, 2)["model.safetensors"] != weights_of(b.folder, 2)["model.safetensors"]
 
 
+def test_where_memory_is_short_layers_are_computed_again_and_no_bit_changes(tmp_path: Path) -> None:
+    """A budget that nothing fits into; the size of the packs is given, since it decides about the last bits."""
+    plenty, short = (small_config(tmp_path / which, "trainer.pack_tokens=128") for which in ("plenty", "short"))
+    short.trainer.memory_budget = 1e-9
+    said = [run(config)[1] for config in (plenty, short)]
+    assert ["layers are computed again" in text for text in said] == [False, True]
+    assert weights_of(tmp_path / "plenty" / "run", 2) == weights_of(tmp_path / "short" / "run", 2)
+
+
 def test_members_of_a_group_differ_and_so_do_steps(tmp_path: Path) -> None:
     summary, _ = run(small_config(tmp_path, *ARPO))
     texts = [r.trajectory.turns[0].reply.text for rows in rollouts_of(summary.folder).values() for r in rows]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,9 @@ from typing import Any
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from ragen.errors import ConfigError, ModelError, boundary
 from ragen.kernels.compile import NotCompiled
@@ -163,6 +165,16 @@ class Policy:
         self._trunk = trunk_of(self._causal_lm, products, kernels) if products and kernels is not None else None
         self.paths = "compiled operations" if self._trunk is not None else f"torch's operations ({reason})"
 
+    def recompute_layers(self) -> int:
+        """From now on keep only what goes into each layer for a backward pass, which computes the layer again: the same bits.
+
+        Returns how many layers that are.
+        """
+        layers = [module for module in self.module.modules() if isinstance(module, GradientCheckpointingLayer)]
+        for layer in layers:
+            layer.forward = _recomputed(layer.forward)
+        return len(layers)
+
     def logits(self, hidden_MD: Tensor) -> Tensor:
         """Scores over the vocabulary [M, V] in float32."""
         logits_MV: Tensor = self._causal_lm.get_output_embeddings()(hidden_MD).float()
@@ -278,6 +290,15 @@ def _kernels() -> tuple[CpuKernels | None, str]:
         return kernels(cache_folder() / "kernels"), "not for this architecture or these weights"
     except NotCompiled as reason:
         return None, str(reason)
+
+
+def _recomputed(forward: Callable[..., Any]) -> Callable[..., Any]:
+    def again(*args: Any, **fields: Any) -> Any:
+        if not torch.is_grad_enabled():
+            return forward(*args, **fields)
+        return checkpoint(forward, *args, use_reentrant=False, preserve_rng_state=False, **fields)
+
+    return again
 
 
 def _load(weights: Path, model: ModelConfig) -> PreTrainedModel:

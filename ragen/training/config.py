@@ -52,7 +52,7 @@ class TrainerConfig:
     max_skipped_updates: int = 3  # non-finite updates in a row after which the run stops
     updates_per_rollout: int = 1  # steps that train on the same rollout (Online-k); 1: every step plays its own
     rollouts_from: str = ""  # a run folder whose recorded rollouts are trained on, in their order; nothing is played
-    memory_budget: float = 0.7  # for the update: a share of what is free when the run begins, or GiB if above 1
+    memory_budget: float = 0.7  # for the update: a share of what is free, or GiB if above 1; beyond it layers are computed twice
     pack_tokens: int | None = None  # sampled tokens in one forward pass of the update; null: as many as fit, 1024 at most
     kl_groups: int = 1  # groups per step on which the KL to the start policy is measured; 0 leaves the metric out
 

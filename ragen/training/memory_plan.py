@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import resource
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
@@ -37,6 +37,10 @@ class UpdateCost:
         """Of the largest pack: `pack_tokens` behind a prompt, or one continuation that is longer, which is a pack by itself."""
         tokens = max(pack_tokens, continuation)
         return self.per_token * (prompt + tokens) + self.per_trained * tokens + self.at_once
+
+    def recomputed(self, *, num_layers: int, input_bytes: int) -> UpdateCost:
+        """If a layer keeps its input alone, `input_bytes` a token, and what is in it exists for one layer at a time."""
+        return replace(self, per_token=num_layers * input_bytes + self.per_token / num_layers)
 
 
 @dataclass(frozen=True, kw_only=True)

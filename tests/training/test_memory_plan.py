@@ -170,3 +170,27 @@ def test_the_highest_memory_is_told_in_gib_and_outlives_a_peak_that_is_forgotten
     risen = highest_gib()
     reset_peak(torch.device("cpu"))
     assert highest_gib() >= risen >= before
+
+
+def test_layers_computed_again_keep_their_inputs_and_one_of_them_at_a_time() -> None:
+    """Ten layers that keep 500 bytes a token, 100 of them an input of 10 each: 10 x 10 + 50."""
+    cost = UpdateCost(per_token=500.0, per_trained=7.0, at_once=3).recomputed(num_layers=10, input_bytes=10)
+    assert cost == UpdateCost(per_token=150.0, per_trained=7.0, at_once=3)
+
+
+@pytest.mark.parametrize("tuning", ["lora", "full"])
+def test_layers_computed_again_give_the_same_gradients_bit_for_bit_and_keep_less(tuning: str) -> None:
+    def kept_and_gradients(recompute: bool) -> tuple[int, list[torch.Tensor]]:
+        policy = small_policy(tuning)
+        if recompute:
+            assert policy.recompute_layers() == policy.config.num_hidden_layers
+        part = random_pack(policy, 30, 3, 20)
+        kept = saved_bytes(policy, lambda: score(policy, part, 1.0))
+        torch.stack([term.sum() for term in score(policy, part, 1.0)]).sum().backward()
+        gradients = [parameter.grad for parameter in policy.trainable().values()]
+        return kept, [gradient for gradient in gradients if gradient is not None]
+
+    (kept, gradients), (kept_again, gradients_again) = kept_and_gradients(False), kept_and_gradients(True)
+    assert kept_again < kept / 2
+    assert len(gradients) == len(gradients_again) > 0
+    assert all(torch.equal(a, b) for a, b in zip(gradients, gradients_again, strict=True))

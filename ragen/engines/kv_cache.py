@@ -150,7 +150,7 @@ class PromptStack:
         self._kv = []
         for layers in zip(*(block.kv for block in blocks), strict=True):
             first = layers[0]
-            stack = first.new_zeros(2, len(blocks), first.shape[1], longest, first.shape[3])
+            stack = _zeros((2, len(blocks), first.shape[1], longest, first.shape[3]), like=first)
             for g, kv in enumerate(layers):
                 stack[:, g, :, : kv.shape[2]] = kv
             self._kv.append(stack)

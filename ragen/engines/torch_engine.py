@@ -386,6 +386,7 @@ class TorchEngine:
         needed = {id(row.block): row.block for row in self._rows}
         stacked = {id(block) for block in self._stack.blocks} if self._stack is not None else set()
         if self._stack is None or not needed.keys() <= stacked or len(stacked) > 2 * len(needed):
+            self._stack = None  # one of them at a time
             self._stack = PromptStack(list(needed.values()))
         return self._stack
 

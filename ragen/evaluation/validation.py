@@ -9,7 +9,6 @@ from pathlib import Path
 import torch
 
 from ragen.credit.rewards import RewardsConfig
-from ragen.engines.config import EngineConfig
 from ragen.engines.torch_engine import TorchEngine
 from ragen.evaluation.apart import Apart, Question, Setting
 from ragen.evaluation.evaluate import evaluate
@@ -64,7 +63,7 @@ class Validation:
             settings=[
                 Setting(kind=each.kind, environments=each.environments, evaluation=each.evaluation) for each in self.measurements
             ],
-            engine=EngineConfig(max_rows=self.engine.row_limit.rows, max_idle_tokens=self.engine.config.max_idle_tokens),
+            engine=replace(self.engine.config, max_rows=self.engine.row_limit.rows),
             rollout=self.rollout,
             rewards=self.rewards,
             num_threads=torch.get_num_threads(),

@@ -279,7 +279,8 @@ class Trainer:
         self.num_skipped_in_row = state["num_skipped_in_row"]
         self._last_saved = checkpoint.step
         self.learner.load_state_dict(state["learner"])
-        self.rollouts.engine.row_limit.load_state_dict(state["row_limit"])
+        if "row_limit" in state:  # checkpoints of earlier versions have none: memory never ran out for them
+            self.rollouts.engine.row_limit.load_state_dict(state["row_limit"])
 
     def best_step(self, *, before: int | None = None) -> int | None:
         """The saved step that `trainer.keep_best` keeps, as far as the metrics logged so far, or before that step, tell."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragen.config.suites import load_suite
+from ragen.engines.config import EngineConfig
+from ragen.errors import TrainingError
+from ragen.evaluation.apart import Question
 from ragen.evaluation.config import EvaluationConfig
 from ragen.evaluation.measurements import measurements
 from ragen.evaluation.results import VALIDATION, EvaluationResult, read_results
@@ -150,3 +153,22 @@ def test_a_run_stopped_while_a_step_is_measured_beside_goes_on_as_if_it_had_not_
     run(config, resume=True)
     assert_same_run(tmp_path / "between", tmp_path / "beside", 3)
     assert [row["step"] for row in metrics_of(tmp_path / "beside")] == [0, 1, 2, 3]
+
+
+def test_what_is_measured_beside_has_the_whole_setting_of_the_running_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them decides who shares a batch, and so about last bits."""
+    asked: list[EngineConfig] = []
+
+    def ask(question: Question) -> None:
+        asked.append(question.engine)
+        raise TrainingError("seen enough")
+
+    monkeypatch.setattr("ragen.evaluation.validation.Apart", ask)
+    limits = EngineConfig(max_rows=5, max_tokens=777, max_idle_tokens=99)
+    settings = [f"engine.{name}={value}" for name, value in asdict(limits).items()]
+    config = small_config(tmp_path, "evaluation.every=1", "trainer.save_every=1", "evaluation.beside=true", *settings)
+    with pytest.raises(TrainingError, match="seen enough"):
+        run(config)
+    assert asked == [limits]

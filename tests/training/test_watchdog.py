@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -39,8 +40,7 @@ def test_who_stands_still_is_ended_and_what_every_thread_did_is_written(
         ended.set()
 
     with Watchdog(0.2, log, advice="resume it", end=end, clock=clock):
-        clock.now += 0.21
-        stuck_here(ended)
+        stuck_here(ended, clock)
     assert codes == [EXIT_CODE] == [4]
     text = log.read_text()
     assert text.startswith("before\n\nerror: no sign of life for 0.2 s (trainer.stall_timeout_s); what every thread")
@@ -50,8 +50,12 @@ def test_who_stands_still_is_ended_and_what_every_thread_did_is_written(
     assert "in stuck_here" in capfd.readouterr().err
 
 
-def stuck_here(ended: threading.Event) -> None:
-    assert ended.wait(60)
+def stuck_here(ended: threading.Event, clock: Clock) -> None:
+    for _ in range(6000):
+        clock.now += 0.01
+        if ended.wait(0.01):
+            return
+    raise AssertionError("it was never ended")
 
 
 def test_signs_of_life_keep_it_quiet(tmp_path: Path) -> None:
@@ -64,6 +68,21 @@ def test_signs_of_life_keep_it_quiet(tmp_path: Path) -> None:
             threading.Event().wait(0.001)
     assert codes == []
     assert (tmp_path / "log.txt").read_text() == ""
+
+
+def test_a_clock_that_jumps_ahead_is_a_pause_and_no_silence(tmp_path: Path) -> None:
+    """A day with every look, and no sign of life."""
+    codes: list[int] = []
+    looks: list[None] = []
+
+    def jumping() -> float:
+        looks.append(None)
+        return 86400.0 * len(looks)
+
+    with Watchdog(0.05, tmp_path / "log.txt", end=codes.append, clock=jumping):
+        while len(looks) < 20:
+            threading.Event().wait(0.01)
+    assert codes == []
 
 
 def test_nothing_is_watched_without_a_limit(tmp_path: Path) -> None:
@@ -81,6 +100,7 @@ def test_its_thread_is_gone_afterwards(tmp_path: Path) -> None:
     assert threading.active_count() == before
 
 
+LIMIT = "trainer.stall_timeout_s"
 STUCK = """
 import re, sys, time
 from pathlib import Path
@@ -95,7 +115,7 @@ with Watchdog({limit_s}, Path(sys.argv[1])):
     [
         ("time.sleep(60)", 0.3, EXIT_CODE),
         # A regular expression that takes for ever and never lets another thread run: no Python code could end it.
-        ("re.match('(a*)*b', 'a' * 40)", 2.0, 1),
+        ("re.match('(a*)*b', 'a' * 40)", 1.0, -signal.SIGKILL),
     ],
     ids=["waits", "holds on to the interpreter"],
 )
@@ -103,8 +123,47 @@ def test_the_process_itself_ends(tmp_path: Path, how: str, limit_s: float, code:
     log = tmp_path / "log.txt"
     command = [sys.executable, "-c", STUCK.format(how=how, limit_s=limit_s), str(log)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == code != -signal.SIGKILL, done.stderr
-    assert 'File "<string>", line 6 in <module>' in log.read_text()
+    assert done.returncode == code, done.stderr
+    text = log.read_text()
+    assert 'File "<string>", line 6 in <module>' in text
+    assert LIMIT in text
+    assert "; what every thread was doing follows" in text
+    assert LIMIT in done.stderr
+
+
+WORKS = """
+import re, sys, time
+from pathlib import Path
+from ragen.training.watchdog import Watchdog
+with Watchdog(0.5, Path(sys.argv[1])) as dog:
+    print("up", flush=True)
+    until = time.monotonic() + 3
+    while time.monotonic() < until:
+        dog.alive()
+        time.sleep(0.01)
+"""
+
+
+def test_a_process_that_was_paused_goes_on(tmp_path: Path) -> None:
+    """Stopped for six limits, as by Ctrl-Z or a scheduler that suspends jobs."""
+    log = tmp_path / "log.txt"
+    with subprocess.Popen([sys.executable, "-c", WORKS, str(log)], cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(3)
+        process.send_signal(signal.SIGCONT)
+        assert process.wait(60) == 0, log.read_text()
+    assert log.read_text() == ""
+
+
+def test_a_killed_process_leaves_no_sentry_behind(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", WORKS, str(tmp_path / "log.txt")]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        process.kill()
+        assert process.communicate(timeout=60) == ("", "")  # the sentry holds on to stderr as long as it lives
 
 
 def test_a_limit_that_cannot_be_is_refused() -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from rich.console import Console
 
 from ragen.config.schema import Config
@@ -90,6 +91,7 @@ def _child(config: Config, said: Path, resume: bool, before: Callable[[], None])
     """Train, write down what went wrong, and leave without any closing of the parent's."""
     code = CRASHED
     try:
+        torch.set_num_threads(1)  # small as these models are, threads that wait for each other take many times as long
         before()
         train(config, resume=resume, console=Console(file=io.StringIO(), width=120))
         code = 0

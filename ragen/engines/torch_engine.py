@@ -2,26 +2,25 @@
 
 One step reads: admit (new prompts are encoded, conversations go on), forward (one token for every row that decodes, a whole
 observation for one that goes on), retire (finished rows leave). A prompt is encoded once for all trajectories that share it; a
-conversation's keys and values survive from turn to turn. Everything runs in the event loop's thread, in the order in which
-requests came: the same requests give the same bits.
+conversation's keys and values survive from turn to turn. Everything runs in the event loop's thread, in an order that follows
+from that in which requests came: the same requests give the same bits.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ragen.engines.config import EngineConfig
 from ragen.engines.failures import CONTAINED, RowLimit, StepFailure, failure_of
+from ragen.engines.idle_cache import IdleCache, Parked
 from ragen.engines.kv_cache import DecodeView, PrefillView, PromptBlock, PromptStack, Room, RowStore
+from ragen.engines.requests import Queue, Request
 from ragen.engines.sampling import check, random_stream, sample
 from ragen.engines.stopping import StopMatcher, token_bytes
 from ragen.errors import EngineFailure
@@ -29,43 +28,19 @@ from ragen.models.policy import Policy
 from ragen.records import Completion, FinishReason, Sampling
 
 READ_TOKENS = 2048  # of prompts or observations that one forward pass reads
-UNUSED_SHARE = 0.1  # of the idle tokens that may belong to prompts which no conversation continues
-
-
-@dataclass(kw_only=True, eq=False)
-class _Request:
-    prompt_ids: tuple[int, ...]
-    sampling: Sampling
-    uniforms: NDArray[np.float64]
-    matcher: StopMatcher
-    answer: asyncio.Future[Completion]
-    ran_out_alone: bool = False  # memory did, though nothing else was being sampled
-
-    def longest_behind(self, prompt: tuple[int, ...]) -> int:
-        """Tokens that may stand behind a prompt which this request begins with."""
-        return len(self.prompt_ids) - len(prompt) + self.sampling.max_new_tokens
 
 
 @dataclass(kw_only=True)
 class _Row:
     """A request that runs: its conversation, where its keys and values are, and what it has sampled."""
 
-    request: _Request
+    request: Request
     block: PromptBlock
     filled: int  # tokens behind the prompt whose keys and values are stored
     pending: tuple[int, ...]  # known ids that are not stored yet
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     finish_reason: FinishReason | None = None
-
-
-@dataclass(kw_only=True)
-class _Parked:
-    """A conversation between two turns: a copy of its row."""
-
-    block: PromptBlock
-    kept: list[Tensor]  # per layer [2, K, filled, D]
-    filled: int
 
 
 class TorchEngine:
@@ -78,13 +53,12 @@ class TorchEngine:
         self._on_step = on_step
         self._piece = token_bytes(policy.tokenizer)
         self.row_limit = RowLimit(self._config.max_rows)
-        self._unanswered: dict[_Request, None] = {}  # waiting, running, or on the way from one to the other; as they came
-        self._waiting: deque[_Request] = deque()
+        self._unanswered: dict[Request, None] = {}  # waiting, running, or on the way from one to the other; as they came
+        self._waiting = Queue()
         self._rows: list[_Row] = []  # row i of the store
         self._store: RowStore | None = None
         self._stack: PromptStack | None = None
-        self._blocks: OrderedDict[tuple[int, ...], PromptBlock] = OrderedDict()  # least recently used first
-        self._parked: OrderedDict[tuple[int, ...], _Parked] = OrderedDict()
+        self._idle = IdleCache(self._config.max_idle_tokens)
         self._cached_version = policy.version
         self._pump_task: asyncio.Task[None] | None = None
 
@@ -104,7 +78,7 @@ class TorchEngine:
         """Sample one reply. Many coroutines may wait at once; each joins the running batch as soon as there is a row."""
         prompt = tuple(int(i) for i in prompt_ids)
         self._check(prompt, sampling)
-        request = _Request(
+        request = Request(
             prompt_ids=prompt,
             sampling=sampling,
             uniforms=random_stream(sampling),
@@ -112,7 +86,7 @@ class TorchEngine:
             answer=asyncio.get_running_loop().create_future(),
         )
         self._unanswered[request] = None
-        self._waiting.append(request)
+        self._waiting.push(request, goes_on=self._idle.continued_by(prompt) is not None)
         if self._pump_task is None or self._pump_task.done():
             self._pump_task = asyncio.create_task(self._pump(), name="torch engine")
         try:
@@ -139,9 +113,9 @@ class TorchEngine:
     def release(self, prompt_ids: Sequence[int]) -> None:
         """Forget the conversation that ends in these ids."""
         ids = tuple(int(i) for i in prompt_ids)
-        conversation = self._longest_parked(ids)
+        conversation = self._idle.continued_by(ids)
         if conversation is not None:
-            del self._parked[conversation]
+            self._idle.take(conversation)
 
     def reset(self) -> None:
         """Drop every cache, so that what comes next depends on nothing that came before. Only while nothing is running."""
@@ -200,7 +174,7 @@ class TorchEngine:
         for request in sampled:
             request.matcher.restart()
             request.ran_out_alone = is_alone
-        self._waiting.extendleft(reversed(sampled))  # they came before all that wait
+        self._waiting.push_back(sampled)
 
     @torch.no_grad()
     def _step(self) -> None:
@@ -211,32 +185,32 @@ class TorchEngine:
         if self._rows:
             self._sample(*self._forward())
             self._retire()
-        self._trim()
+        self._idle.trim([row.block for row in self._rows])
 
     # -- admit: who may join the running batch ---------------------------------------------------------------------------
 
     def _admit(self) -> None:
-        """Let waiting requests in, in their order, while there are rows and room.
+        """Let waiting requests in while there are rows and room.
 
         A new prompt gives its first new token here; what continues a conversation is read in the step's forward pass.
         """
-        new: list[_Request] = []
-        continued: list[tuple[_Row, _Parked]] = []
+        new: list[Request] = []
+        continued: list[tuple[_Row, Parked]] = []
         room = Room(self._config.max_tokens)
         for row in self._rows if self._waiting else ():
             room.take(row.block.ids, row.request.longest_behind(row.block.ids))
         while self._waiting and len(self._rows) + len(new) + len(continued) < self.row_limit.rows:
-            request = self._waiting[0]
+            request = self._waiting.first()
             if request.answer.done():  # cancelled while it waited
-                self._waiting.popleft()
+                self._waiting.pop()
                 continue
-            parent = self._longest_parked(request.prompt_ids)
-            prompt = self._parked[parent].block.ids if parent is not None else request.prompt_ids
+            parent = self._idle.continued_by(request.prompt_ids)
+            prompt = self._idle.parked(parent).block.ids if parent is not None else request.prompt_ids
             if not room.take(prompt, request.longest_behind(prompt)):
                 break
-            self._waiting.popleft()
+            self._waiting.pop()
             if parent is not None:
-                parked = self._parked.pop(parent)
+                parked = self._idle.take(parent)
                 continued.append((self._row(request, parked.block, parked.filled), parked))
             else:
                 new.append(request)
@@ -252,7 +226,7 @@ class TorchEngine:
             for slot, (_, parked) in enumerate(continued, first):
                 self._storage.put_back(slot, parked.kept)
 
-    def _row(self, request: _Request, block: PromptBlock, filled: int) -> _Row:
+    def _row(self, request: Request, block: PromptBlock, filled: int) -> _Row:
         return _Row(request=request, block=block, filled=filled, pending=request.prompt_ids[len(block) + filled :])
 
     def _enter(self, rows: list[_Row]) -> None:
@@ -264,29 +238,26 @@ class TorchEngine:
 
     def _blocks_of(self, prompts: Sequence[tuple[int, ...]]) -> list[PromptBlock]:
         """Keys and values of each prompt, encoded now unless another trajectory of the group has asked before."""
-        missing = [prompt for prompt in dict.fromkeys(prompts) if prompt not in self._blocks]
+        blocks = {prompt: self._idle.block(prompt) for prompt in prompts}
+        missing = [prompt for prompt, block in blocks.items() if block is None]
         while missing:
             num = max(1, sum(total <= READ_TOKENS for total in accumulate(map(len, missing))))
-            self._encode(missing[:num])
+            blocks |= {block.ids: block for block in self._encode(missing[:num])}
             missing = missing[num:]
-        for prompt in prompts:
-            self._blocks.move_to_end(prompt)
-        return [self._blocks[prompt] for prompt in prompts]
+        return [block for prompt in prompts if (block := blocks[prompt]) is not None]
 
-    def _encode(self, prompts: Sequence[tuple[int, ...]]) -> None:
+    def _encode(self, prompts: Sequence[tuple[int, ...]]) -> list[PromptBlock]:
         """Read prompts, one behind the other, in one forward pass."""
         device = self._policy.device
         view = PrefillView([len(prompt) for prompt in prompts])
         ids_L = torch.tensor([i for prompt in prompts for i in prompt], device=device)
         positions_L = torch.cat([torch.arange(len(prompt), device=device) for prompt in prompts])
         hidden_LD = self._policy.quick_hidden(ids_L, positions_L, view)
-        for prompt, span, kv in zip(prompts, view.spans, view.kept, strict=True):
-            self._blocks[prompt] = PromptBlock(ids=prompt, kv=kv, last_hidden_D=hidden_LD[span.stop - 1].clone())
-
-    def _longest_parked(self, ids: tuple[int, ...]) -> tuple[int, ...] | None:
-        """The longest parked conversation that `ids` continues, by its ids."""
-        lengths = sorted({len(conversation) for conversation in self._parked}, reverse=True)
-        return next((ids[:n] for n in lengths if n <= len(ids) and ids[:n] in self._parked), None)
+        read = zip(prompts, view.spans, view.kept, strict=True)
+        blocks = [PromptBlock(ids=ids, kv=kv, last_hidden_D=hidden_LD[span.stop - 1].clone()) for ids, span, kv in read]
+        for block in blocks:
+            self._idle.add(block)
+        return blocks
 
     # -- decode: known ids in, one new id per row out --------------------------------------------------------------------
 
@@ -369,9 +340,7 @@ class TorchEngine:
     def _park(self, slot: int, row: _Row) -> None:
         assert row.finish_reason is not None
         kept = self._storage.take_out(slot, row.filled)
-        conversation = row.request.prompt_ids + tuple(row.ids)
-        self._parked[conversation] = _Parked(block=row.block, kept=kept, filled=row.filled)
-        self._parked.move_to_end(conversation)  # a member of the group may have said the same before
+        self._idle.park(row.request.prompt_ids + tuple(row.ids), Parked(block=row.block, kept=kept, filled=row.filled))
         row.request.answer.set_result(
             Completion(
                 ids=tuple(row.ids),
@@ -390,43 +359,11 @@ class TorchEngine:
             self._stack = PromptStack(list(needed.values()))
         return self._stack
 
-    # -- what is kept while nobody uses it -------------------------------------------------------------------------------
-
-    def _trim(self) -> None:
-        """Drop what nobody uses down to `max_idle_tokens`, least recently used first.
-
-        Prompts that no conversation continues, which may be asked for again but rarely are, have a small share of that, and go
-        first; a conversation that is dropped sets its prompt free.
-        """
-        limit = self._config.max_idle_tokens
-        running = {id(row.block) for row in self._rows}
-        needed = running | {id(parked.block) for parked in self._parked.values()}
-        unused = {ids: len(block) for ids, block in self._blocks.items() if id(block) not in needed}
-        num_unused = sum(unused.values())
-        idle = num_unused + sum(parked.filled for parked in self._parked.values())
-        idle += sum(len(block) for block in self._blocks.values() if id(block) in needed - running)
-        while idle > limit or num_unused > limit * UNUSED_SHARE:
-            if unused:
-                ids, size = next(iter(unused.items()))
-                del unused[ids], self._blocks[ids]
-                idle, num_unused = idle - size, num_unused - size
-            else:
-                dropped = self._parked.popitem(last=False)[1]
-                idle -= dropped.filled
-                if dropped.block.ids in self._blocks and not self._is_needed(dropped.block):
-                    unused[dropped.block.ids] = len(dropped.block)
-                    num_unused += len(dropped.block)
-
-    def _is_needed(self, block: PromptBlock) -> bool:
-        users = (user.block for users in (self._rows, self._parked.values()) for user in users)
-        return any(user is block for user in users)
-
     def _forget(self) -> None:
         """Keys and values belong to one policy version; when the weights change, all of them go."""
         self._retire()  # rows that nobody waits for any more
         assert not self._rows, "the weights changed while replies were being sampled"
-        self._blocks.clear()
-        self._parked.clear()
+        self._idle.clear()
         self._store = self._stack = None
         self._cached_version = self._policy.version
 

@@ -99,6 +99,17 @@ def test_idle_conversations_go_least_recently_used_first(policy: Policy, fed: li
     assert fed[2] == 20 + 3 + 1
 
 
+def test_of_many_conversations_no_more_are_under_way_than_run_together(policy: Policy, fed: list[int]) -> None:
+    """Twelve of three turns, two rows: each is played to its end before another begins, so little idle room serves them all."""
+    talks = [Talk(prompt=prompt_of(20, i), seed=i, lengths=(3, 3, 3), answers=((8, 9), (7,))) for i in range(12)]
+    crowd = play_all(TorchEngine(policy, EngineConfig(max_rows=2, max_idle_tokens=100)), talks)
+    assert sum(fed) == 12 * (
+        20 + 2 + (1 + 2) + 2 + (1 + 1) + 2
+    )  # the prompt, and each id behind it but the last of a reply, once
+    fed.clear()
+    assert ids_of(crowd) == ids_of(play_all(TorchEngine(policy), talks))
+
+
 def test_release_forgets_the_conversation_and_unknown_ids_are_harmless(policy: Policy, fed: list[int]) -> None:
     engine = TorchEngine(policy)
     (said,) = play_all(engine, [Talk(prompt=prompt_of(10), seed=0, lengths=(4,))])

@@ -98,7 +98,7 @@ class RowStore:
 
     def take_out(self, row: int, tokens: int) -> list[Tensor]:
         """A copy of one row, per layer [2, K, tokens, D], to be put back later."""
-        return [kv[:, row, :, :tokens].clone() for kv in self._kv]
+        return copied([kv[:, row, :, :tokens] for kv in self._kv])
 
     def put_back(self, row: int, kept: Sequence[Tensor]) -> None:
         for kv, layer in zip(self._kv, kept, strict=True):
@@ -108,7 +108,7 @@ class RowStore:
 def _zeros(shape: tuple[int, ...], *, like: Tensor) -> Tensor:
     """Zeros in memory of their own: what is never written takes none, and all of it is given back when they are dropped.
 
-    From the heap, rows that grow step by step leave holes which nothing fits into: several times what they hold.
+    From the heap, rows and conversations that grow leave holes which nothing fits into: several times what they hold.
     """
     size = math.prod(shape) * like.element_size()
     if like.device.type != "cpu" or not size or not hasattr(mmap, "MAP_PRIVATE"):
@@ -118,6 +118,16 @@ def _zeros(shape: tuple[int, ...], *, like: Tensor) -> Tensor:
     except OSError as error:
         raise MemoryError(f"{size} bytes for keys and values: {error.strerror}") from None
     return torch.frombuffer(memory, dtype=like.dtype).view(shape)
+
+
+def copied(layers: Sequence[Tensor]) -> list[Tensor]:
+    """Copies of all these tensors of one type, together in one piece of memory of their own."""
+    sizes = [layer.numel() for layer in layers]
+    pieces = _zeros((sum(sizes),), like=layers[0]).split(sizes)
+    copies = [piece.view(layer.shape) for piece, layer in zip(pieces, layers, strict=True)]
+    for copy, layer in zip(copies, layers, strict=True):
+        copy.copy_(layer)
+    return copies
 
 
 class Room:

@@ -19,7 +19,7 @@ from torch import Tensor
 from ragen.engines.config import EngineConfig
 from ragen.engines.failures import CONTAINED, RowLimit, StepFailure, failure_of
 from ragen.engines.idle_cache import IdleCache, Parked
-from ragen.engines.kv_cache import DecodeView, PrefillView, PromptBlock, PromptStack, Room, RowStore
+from ragen.engines.kv_cache import DecodeView, PrefillView, PromptBlock, PromptStack, Room, RowStore, copied
 from ragen.engines.requests import Queue, Request
 from ragen.engines.sampling import check, random_stream, sample
 from ragen.engines.stopping import StopMatcher, token_bytes
@@ -254,7 +254,7 @@ class TorchEngine:
         positions_L = torch.cat([torch.arange(len(prompt), device=device) for prompt in prompts])
         hidden_LD = self._policy.quick_hidden(ids_L, positions_L, view)
         read = zip(prompts, view.spans, view.kept, strict=True)
-        blocks = [PromptBlock(ids=ids, kv=kv, last_hidden_D=hidden_LD[span.stop - 1].clone()) for ids, span, kv in read]
+        blocks = [PromptBlock(ids=ids, kv=copied(kv), last_hidden_D=hidden_LD[span.stop - 1].clone()) for ids, span, kv in read]
         for block in blocks:
             self._idle.add(block)
         return blocks

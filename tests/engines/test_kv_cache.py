@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ragen.engines import kv_cache as module
-from ragen.engines.kv_cache import GROWTH, DecodeView, PromptBlock, PromptStack, RowStore
+from ragen.engines.kv_cache import GROWTH, DecodeView, PromptBlock, PromptStack, RowStore, copied
 
 H, K, D = 4, 2, 8
 SCALE = 0.3
@@ -193,3 +193,15 @@ def test_every_row_needs_a_token_to_feed() -> None:
     store.reserve(2, 3)
     with pytest.raises(AssertionError, match=r"\[1, 0\]"):
         DecodeView(store, PromptStack([block(2)]), [0, 0], first=0, filled=[0, 0], lengths=[1, 0], num_heads=H)
+
+
+@pytest.mark.parametrize("lengths", [(3, 3), (1, 5, 2), (0, 0)])
+def test_copies_lie_in_one_piece_of_memory_and_share_none_with_what_was_copied(lengths: tuple[int, ...]) -> None:
+    whole = [torch.arange(2.0 * 2 * 6 * 4).view(2, 2, 6, 4) + layer for layer in range(len(lengths))]
+    layers = [kv[:, :, :length] for kv, length in zip(whole, lengths, strict=True)]
+    expected = [layer.clone() for layer in layers]
+    copies = copied(layers)
+    for kv in whole:
+        kv.fill_(-1)
+    assert all(torch.equal(copy, wanted) for copy, wanted in zip(copies, expected, strict=True))
+    assert len({copy.untyped_storage().data_ptr() for copy in copies}) == 1

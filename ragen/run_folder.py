@@ -3,7 +3,7 @@ settings each of its steps was played."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from ragen.config.changes import Change, changes
 from ragen.config.continuation import consequences, refuse_what_cannot_continue
 from ragen.config.load import dump, load_file
 from ragen.config.schema import Config
-from ragen.errors import NothingToDo, StorageError
+from ragen.errors import ConfigError, NothingToDo, StorageError
 from ragen.evaluation.results import EVALUATIONS, EvaluationResult, read_results
 from ragen.files import make_folder, storage, write_text
 from ragen.training.checkpoint import CHECKPOINTS, Checkpoint, latest_checkpoint, load_checkpoint, named_checkpoint, step_of
@@ -43,6 +43,25 @@ def run_folder(config: Config, *, resume: bool, say: Say) -> Path:
     with storage("create", folder):
         make_folder(folder)
     return folder
+
+
+def where_it_lies(config: Config, target: str, overrides: Sequence[str]) -> Config:
+    """The settings of a run that is resumed as `target`: if that is a folder, or its config.yaml, the run is the one in there.
+
+    Wherever it lay when it began: it may have been moved, copied or renamed. Raises ConfigError for overrides that name another
+    place.
+    """
+    path = Path(target)
+    folder = path.parent if path.name == CONFIG_FILE else path
+    if not (folder / CONFIG_FILE).is_file():
+        return config  # a recipe: the run is where its settings say
+    for override in overrides:
+        key = override.lstrip("+").partition("=")[0]
+        if key in WHEREABOUTS:
+            raise ConfigError(f"{override}: the run in {folder} is resumed where it lies; leave {key} out, or move the folder")
+    if folder.name in ("", ".."):
+        folder = folder.resolve()
+    return replace(config, name=folder.name, output_dir=str(folder.parent))
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,7 +12,8 @@ import pytest
 from ragen import run_folder as module
 from ragen.config.load import dump
 from ragen.config.schema import Config
-from ragen.run_folder import changed_since, config_of, go_on_from, write_config
+from ragen.errors import ConfigError
+from ragen.run_folder import changed_since, config_of, go_on_from, where_it_lies, write_config
 from tests.support.runs import small_config
 
 NUM_STEPS = 9
@@ -115,3 +118,34 @@ def test_the_settings_of_steps_that_are_played_again_lie_with_them(tmp_path: Pat
     assert kept is not None
     assert config_of(kept, 5).optimizer.lr == LRS["a"]
     assert config_of(kept, 6).optimizer.lr == LRS["b"]
+
+
+@pytest.mark.parametrize("target", ["moved/other", "moved/other/", "moved/other/config.yaml"])
+def test_a_run_is_resumed_where_it_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str) -> None:
+    """Moved and renamed: its settings still say where it began."""
+    monkeypatch.chdir(tmp_path)
+    began = Config(name="began", output_dir="runs")
+    begun(tmp_path / "moved" / "other", began)
+    here = where_it_lies(began, target, ["trainer.steps=9"])
+    assert Path(here.output_dir, here.name) == Path("moved/other")
+    assert replace(here, name="began", output_dir="runs") == began
+
+
+def test_a_run_is_resumed_from_inside_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    began = Config(name="began", output_dir="runs")
+    monkeypatch.chdir(begun(tmp_path / "other", began))
+    here = where_it_lies(began, ".", [])
+    assert Path(here.output_dir, here.name) == tmp_path.resolve() / "other"
+
+
+def test_a_recipe_is_resumed_where_its_settings_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = Config(name="bandit", output_dir="runs")
+    assert where_it_lies(config, "bandit", ["name=other"]) == config
+
+
+@pytest.mark.parametrize("override", ["name=other", "+output_dir=elsewhere"])
+def test_another_place_for_a_run_that_is_resumed_is_refused(tmp_path: Path, override: str) -> None:
+    folder = begun(tmp_path / "other", Config())
+    with pytest.raises(ConfigError, match=rf"^{re.escape(override)}: the run in .*other is resumed where it lies; leave "):
+        where_it_lies(Config(), str(folder), ["seed=1", override])

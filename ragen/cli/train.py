@@ -28,7 +28,10 @@ def train(recipe: str, /, *overrides: str, resume: Flag = False, resume_from: st
 
     config = load(recipe, overrides)
     from ragen.run import train as run
+    from ragen.run_folder import where_it_lies
 
+    if resume or resume_from:
+        config = where_it_lies(config, recipe, overrides)
     summary = run(config, resume=resume_from or resume, console=console(stderr=as_json))
     if as_json:
         print_json(summary.to_json())

@@ -8,6 +8,8 @@ import shutil
 import signal
 import sys
 import tempfile
+from pathlib import Path
+from typing import Any
 
 # Before anything imports torch or huggingface_hub, which read these once: two workers on two cores need one thread each, and
 # a test that silently asks the hub passes or fails with the network.
@@ -32,6 +34,20 @@ os.environ["RAGEN_CACHE"] = TEST_CACHE
 settings.register_profile("local", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("local"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """A worker inherits the environment of the process that started it, where the user's cache is no longer named."""
+    node.workerinput["user_cache"] = USER_CACHE
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compiled operations are kept from run to run, in .pytest_cache: their file is named after source, compiler and processor."""
+    global USER_CACHE
+    USER_CACHE = getattr(config, "workerinput", {"user_cache": USER_CACHE})["user_cache"]
+    if (kept := getattr(config, "cache", None)) is not None:
+        Path(TEST_CACHE, "kernels").symlink_to(kept.mkdir("kernels"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

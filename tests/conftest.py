@@ -1,4 +1,4 @@
-"""How every test runs: one thread, a cache of its own, no hub, reproducible properties, slow tests last."""
+"""How every test runs: one thread, a cache of its own, no hub, reproducible properties, the real model last."""
 
 from __future__ import annotations
 
@@ -30,6 +30,12 @@ TEST_CACHE = tempfile.mkdtemp(prefix="ragen-test-cache-")
 atexit.register(shutil.rmtree, TEST_CACHE, ignore_errors=True)
 os.environ["RAGEN_CACHE"] = TEST_CACHE
 
+TESTS = Path(__file__).parent
+LONG = {
+    *("test_quality.py", "test_grid.py", "test_resume.py", "test_replay.py"),  # the first: the types of torch, in a fresh clone
+    *("faults/test_kill.py", "models/test_template_corpus.py", "environments/test_checker.py"),
+}
+
 # Wall-clock deadlines flake when two workers share a machine.
 settings.register_profile("local", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("local"), derandomize=True)
@@ -51,8 +57,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Fast tests first: a typo shows in seconds, not after the minutes of the real model."""
-    items.sort(key=lambda item: item.get_closest_marker("real_model") is not None)
+    """The real model last: a typo shows before its minutes. Long files first: a worker goes through a whole one, and should not
+    be the last at work."""
+
+    def place(item: pytest.Item) -> tuple[bool, bool]:
+        return item.get_closest_marker("real_model") is not None, item.path.relative_to(TESTS).as_posix() not in LONG
+
+    items.sort(key=place)
 
 
 @pytest.hookimpl(tryfirst=True)

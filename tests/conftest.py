@@ -31,10 +31,11 @@ atexit.register(shutil.rmtree, TEST_CACHE, ignore_errors=True)
 os.environ["RAGEN_CACHE"] = TEST_CACHE
 
 TESTS = Path(__file__).parent
-LONG = {
-    *("test_quality.py", "test_grid.py", "test_resume.py", "test_replay.py"),  # the first: the types of torch, in a fresh clone
-    *("faults/test_kill.py", "models/test_template_corpus.py", "environments/test_checker.py"),
-}
+LONG = (
+    "test_quality.py",  # in a fresh clone mypy reads torch
+    *("test_grid.py", "faults/test_kill.py", "test_resume.py", "test_replay.py"),
+    *("models/test_template_corpus.py", "test_docs.py", "environments/test_checker.py"),
+)
 
 # Wall-clock deadlines flake when two workers share a machine.
 settings.register_profile("local", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -49,7 +50,7 @@ def pytest_configure_node(node: Any) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Compiled operations are kept from run to run, in .pytest_cache: their file is named after source, compiler and processor."""
+    """Compiled operations stay in .pytest_cache from run to run: their file is named after source, compiler and processor."""
     global USER_CACHE
     USER_CACHE = getattr(config, "workerinput", {"user_cache": USER_CACHE})["user_cache"]
     if (kept := getattr(config, "cache", None)) is not None:
@@ -60,8 +61,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The real model last: a typo shows before its minutes. Long files first: a worker goes through a whole one, and should not
     be the last at work."""
 
-    def place(item: pytest.Item) -> tuple[bool, bool]:
-        return item.get_closest_marker("real_model") is not None, item.path.relative_to(TESTS).as_posix() not in LONG
+    def place(item: pytest.Item) -> tuple[bool, int]:
+        file = item.path.relative_to(TESTS).as_posix()
+        return item.get_closest_marker("real_model") is not None, LONG.index(file) if file in LONG else len(LONG)
 
     items.sort(key=place)
 

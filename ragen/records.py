@@ -243,7 +243,7 @@ class ChatMessage:
     content: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Segment:
     """One token sequence that the policy saw and wrote: a prompt, then in turn what it sampled and what it read next.
 
@@ -259,6 +259,10 @@ class Segment:
     def __post_init__(self) -> None:
         shapes = (self.ids.shape, self.mask.shape, self.logprobs.shape)
         assert self.ids.ndim == 1 and len(set(shapes)) == 1, shapes
+
+    def __repr__(self) -> str:
+        """Without the numbers, which nobody reads: `asyncio.run` of Python 3.11 forms the repr of its result, a whole rollout."""
+        return f"{type(self).__name__}({len(self.ids)} tokens, {self.num_sampled} of them sampled)"
 
     @property
     def has_ids(self) -> bool:

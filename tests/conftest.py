@@ -1,4 +1,4 @@
-"""How every test runs: one thread, a cache of its own, no hub, reproducible properties, slow tests last."""
+"""How every test runs: one thread, a cache of its own, no hub, reproducible properties, the real model last."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import shutil
 import signal
 import sys
 import tempfile
+from pathlib import Path
+from typing import Any
 
 # Before anything imports torch or huggingface_hub, which read these once: two workers on two cores need one thread each, and
 # a test that silently asks the hub passes or fails with the network.
@@ -28,15 +30,42 @@ TEST_CACHE = tempfile.mkdtemp(prefix="ragen-test-cache-")
 atexit.register(shutil.rmtree, TEST_CACHE, ignore_errors=True)
 os.environ["RAGEN_CACHE"] = TEST_CACHE
 
+TESTS = Path(__file__).parent
+LONG = (
+    "test_quality.py",  # in a fresh clone mypy reads torch
+    *("test_grid.py", "faults/test_kill.py", "test_resume.py", "test_replay.py"),
+    *("models/test_template_corpus.py", "test_docs.py", "environments/test_checker.py"),
+)
+
 # Wall-clock deadlines flake when two workers share a machine.
 settings.register_profile("local", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("local"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """A worker inherits the environment of the process that started it, where the user's cache is no longer named."""
+    node.workerinput["user_cache"] = USER_CACHE
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compiled operations stay in .pytest_cache from run to run: their file is named after source, compiler and processor."""
+    global USER_CACHE
+    USER_CACHE = getattr(config, "workerinput", {"user_cache": USER_CACHE})["user_cache"]
+    if (kept := getattr(config, "cache", None)) is not None:
+        Path(TEST_CACHE, "kernels").symlink_to(kept.mkdir("kernels"))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Fast tests first: a typo shows in seconds, not after the minutes of the real model."""
-    items.sort(key=lambda item: item.get_closest_marker("real_model") is not None)
+    """The real model last: a typo shows before its minutes. Long files first: a worker goes through a whole one, and should not
+    be the last at work."""
+
+    def place(item: pytest.Item) -> tuple[bool, int]:
+        file = item.path.relative_to(TESTS).as_posix()
+        return item.get_closest_marker("real_model") is not None, LONG.index(file) if file in LONG else len(LONG)
+
+    items.sort(key=place)
 
 
 @pytest.hookimpl(tryfirst=True)

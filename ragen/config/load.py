@@ -9,13 +9,15 @@ Hydra composes (groups, defaults lists, overrides); its objects never leave this
 
 from __future__ import annotations
 
+import copy
+import functools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ragen.config import schema
 from ragen.config.check import check
@@ -25,8 +27,11 @@ from ragen.config.overrides import Overrides, parse
 from ragen.config.schema import Config
 from ragen.errors import ConfigError, boundary, near_match
 
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
 _SCHEMA = "schema"  # the name under which the dataclass tree stands in a defaults list
-_FILE, _REPLACED = "from_file", "with_other_environments"
+_FILE = "from_file"
 _UNICODE_LINE_ENDS = frozenset("\x85\u2028\u2029")
 _CONF = files("ragen").joinpath("conf")
 
@@ -118,28 +123,67 @@ def dump(config: Config) -> str:
 
 
 def _compose(name: str, overrides: Overrides, source: str) -> Config:
-    """The only place where Hydra's global state is touched."""
-    from hydra import compose, initialize_config_dir
-    from hydra.core.config_store import ConfigStore
     from omegaconf import OmegaConf
 
-    ConfigStore.instance().store(name=_SCHEMA, node=Config)
-    with as_file(_CONF) as folder, one_line(source), _no_other_hydra():
-        with initialize_config_dir(str(folder.resolve()), version_base="1.3"):
-            chosen = compose(name, overrides=list(overrides.choices))
-            choices = list(overrides.choices)
-            if overrides.environments:
-                # Nothing of the former environments may stay, also not of one with the same tag: Hydra would merge the two.
-                content = cast(dict[str, Any], OmegaConf.to_container(chosen))
-                content["environments"] = by_tag(overrides.environments)
-                name, choices = _REPLACED, []
-                ConfigStore.instance().store(name=name, node={"defaults": [_SCHEMA, "_self_"], **content})
-                chosen = compose(name)
-            overrides.check_tags(list(chosen.environments))
-            composed = compose(name, overrides=[*choices, *overrides.values]) if overrides.values else chosen
-        config = cast(Config, OmegaConf.to_object(composed))
+    with one_line(source):
+        chosen = _choose(name, overrides.choices) if name == _FILE else copy.deepcopy(_choose_shipped(name, overrides.choices))
+        if overrides.environments:
+            chosen.environments = {}  # nothing of the former environments may stay, also not of one with the same tag
+            OmegaConf.update(chosen, "environments", by_tag(overrides.environments), merge=True, force_add=True)
+        overrides.check_tags(list(chosen.environments))
+        for token in overrides.values:
+            _set(chosen, token)
+        config = cast(Config, OmegaConf.to_object(chosen))
     check(config)
     return config
+
+
+def _choose(name: str, choices: Sequence[str]) -> DictConfig:
+    """What the defaults list and the choices of groups amount to. The only place where Hydra's global state is touched."""
+    from hydra import compose, initialize_config_dir
+    from hydra.core.config_store import ConfigStore
+
+    ConfigStore.instance().store(name=_SCHEMA, node=_schema())
+    with as_file(_CONF) as folder, _no_other_hydra(), initialize_config_dir(str(folder.resolve()), version_base="1.3"):
+        return compose(name, overrides=list(choices))
+
+
+@functools.lru_cache(maxsize=64)
+def _choose_shipped(recipe: str, choices: tuple[str, ...]) -> DictConfig:
+    """The same of files that do not change, kept: Hydra takes a tenth of a second. Shared: copy before changing it."""
+    return _choose(recipe, choices)
+
+
+@functools.cache
+def _schema() -> DictConfig:
+    from omegaconf import OmegaConf
+
+    return cast("DictConfig", OmegaConf.structured(Config))
+
+
+def _set(config: DictConfig, token: str) -> None:
+    """Set or remove one value, as Hydra does once everything is composed."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import ConfigCompositionException
+    from omegaconf import OmegaConf, open_dict
+    from omegaconf.errors import OmegaConfBaseException
+
+    (override,) = OverridesParser.create().parse_overrides([token])
+    key = override.key_or_group
+    try:
+        if not override.is_delete():
+            OmegaConf.update(config, key, override.value(), merge=True, force_add=True)
+            return
+        parent, _, last = key.rpartition(".")
+        section = OmegaConf.select(config, parent)
+        if last not in section:
+            raise ConfigError(f"override {token!r}: there is no {key} to remove")
+        if (value := override.value()) not in (None, section[last]):
+            raise ConfigError(f"override {token!r}: {key} is {section[last]}, not {value}")
+        with open_dict(config):
+            del section[last]
+    except OmegaConfBaseException as error:
+        raise ConfigCompositionException(f"override {token!r}") from error
 
 
 @contextmanager

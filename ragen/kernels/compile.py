@@ -26,6 +26,7 @@ import torch
 from ragen.errors import StorageError
 from ragen.files import sync, write_text
 
+SOURCE = files("ragen.kernels").joinpath("cpu.c")
 FLAGS = ("-O3", "-funroll-loops", "-march=native", "-fopenmp", "-fPIC", "-std=gnu11")
 COMPILERS = ("cc", "gcc")
 DEADLINE_S = 120.0
@@ -49,7 +50,7 @@ def library(folder: Path) -> ctypes.CDLL:
 def _library(folder: Path) -> ctypes.CDLL:
     openmp = _openmp_of_torch()
     compiler, target = _compiler()
-    source = files("ragen.kernels").joinpath("cpu.c").read_text(encoding="utf-8")
+    source = SOURCE.read_text(encoding="utf-8")
     name = hashlib.sha256("\n".join([source, target, str(openmp), *FLAGS]).encode()).hexdigest()[:24]
     path = folder / f"{name}.so"
     folder.mkdir(parents=True, exist_ok=True)

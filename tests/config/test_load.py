@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 from hydra import compose, initialize_config_dir
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ragen.config import load
@@ -109,6 +109,7 @@ def test_the_resolved_configuration_trains_again_unchanged_by_file_and_by_run_fo
     assert load.load(str(tmp_path)) == config
 
 
+@settings(max_examples=40)  # each writes and reads every key there is
 @example(text="two\x85lines", tag="a", number=1e-5, seed=0, options={"low_score": 1e300, "miss_score": "1e5", "high_score": None})
 @given(
     text=st.text(),

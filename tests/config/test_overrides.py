@@ -186,3 +186,24 @@ def test_a_key_cannot_be_removed(override: str) -> None:
 @pytest.mark.parametrize("override", ["environments={}", "environments.bandit.options={}", "trainer={}"])
 def test_an_empty_mapping_is_refused_since_it_would_change_nothing(override: str) -> None:
     assert refusal(override).endswith("so an empty one changes nothing")
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("~environments.bandit.options.low", "there is no environments.bandit.options.low to remove"),
+        ("~environments.bandit.options.names=test", "environments.bandit.options.names is phoenix_dragon, not test"),
+    ],
+)
+def test_what_is_not_there_cannot_be_removed(override: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load("bandit", [override])
+    assert str(caught.value) == f"override {override!r}: {said}"
+
+
+def test_a_configuration_that_was_changed_does_not_change_the_next_one() -> None:
+    """What is composed of shipped files is kept; every configuration is a copy."""
+    plain = load("bandit")
+    load("bandit", ["trainer.steps=3", "environments.bandit.options.names=test", "~environments.bandit.options.reversed"])
+    load("bandit", ["env=sokoban"])
+    assert load("bandit") == plain

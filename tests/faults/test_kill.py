@@ -7,6 +7,8 @@ import random
 import re
 import subprocess
 import sys
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,18 +22,43 @@ from ragen.faults.operations import deal
 from tests.support.models import tiny_llama
 from tests.support.pages import ROOT
 
-# The command itself, in a process of its own: it forks, and a test runner has threads. PLANTED is put before it.
-SUITE = """
-import sys
+# The command itself, in processes apart: it forks, and a test runner has threads. What takes seconds to import is imported once,
+# by a process that forks for each line of arguments.
+SUITES = """
+import json, os, sys
+import ragen.faults.disk, ragen.faults.kill
 from ragen.cli.main import main
-{planted}
-main(["faults", *sys.argv[1:]])
+
+for line in sys.stdin:
+    planted, out, err, *words = json.loads(line)
+    child = os.fork()
+    if child == 0:
+        for number, path in ((0, os.devnull), (1, out), (2, err)):
+            os.dup2(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), number)
+        exec(planted)
+        main(["faults", *words])
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 
+Suite = Callable[..., subprocess.CompletedProcess[str]]
 
-def suite(*words: str, planted: str = "") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", SUITE.format(planted=planted), *words, "--json"]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
+    folder = tmp_path_factory.mktemp("said")
+    with subprocess.Popen(
+        [sys.executable, "-c", SUITES], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+
+        def run(*words: str, planted: str = "") -> subprocess.CompletedProcess[str]:
+            out, err = (Path(tempfile.mkstemp(dir=folder)[1]) for _ in range(2))
+            process.stdin.write(json.dumps([planted, str(out), str(err), *words, "--json"]) + "\n")
+            return subprocess.CompletedProcess(words, int(process.stdout.readline()), out.read_text(), err.read_text())
+
+        yield run
+        process.stdin.close()
 
 
 def model() -> str:
@@ -39,7 +66,7 @@ def model() -> str:
 
 
 @pytest.mark.timeout(600)
-def test_runs_that_are_killed_and_resumed_come_out_the_same(tmp_path: Path) -> None:
+def test_runs_that_are_killed_and_resumed_come_out_the_same(suite: Suite, tmp_path: Path) -> None:
     """Bug-log rows 73, 77, 78 and 82: kill -9 at random operations and moments. Nothing is left behind of runs that went well."""
     done = suite("kill", model(), "--kills", "3", "--seed", "3", "--folder", str(tmp_path / "runs"))
     assert done.returncode == 0, done.stderr
@@ -56,9 +83,9 @@ Learner.load_optimizer_state = lambda self, tensors, *, num_optimizer_steps: Non
 
 
 @pytest.mark.timeout(600)
-def test_a_fault_in_resuming_is_found() -> None:
+def test_a_fault_in_resuming_is_found(suite: Suite) -> None:
     """Bug-log row 77: optimiser state that is saved but not put back."""
-    done = suite("kill", model(), "--kills", "8", "--seed", "1", planted=FORGETS_THE_OPTIMISER)
+    done = suite("kill", model(), "--kills", "4", "--seed", "13", planted=FORGETS_THE_OPTIMISER)
     assert done.returncode == 1, done.stdout + done.stderr
     (told, *_) = json.loads(done.stdout)["different"]
     assert re.match(r"killed-\d+: killed (at file operation|after) .*; differs in ", told)
@@ -88,7 +115,7 @@ def test_a_run_that_does_not_end_by_itself_is_not_worth_killing(tmp_path: Path, 
 
 
 @pytest.mark.timeout(600)
-def test_a_disk_that_refuses_ends_the_run_in_one_line_and_loses_nothing() -> None:
+def test_a_disk_that_refuses_ends_the_run_in_one_line_and_loses_nothing(suite: Suite) -> None:
     """Bug-log row 74: full, read-only, forbidden, at random operations; and really, in the middle of a write."""
     done = suite("disk", model(), "--times", "2")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from ragen.kernels import compile as compile_module
 from ragen.kernels.compile import NotCompiled, library
 from ragen.kernels.cpu import CpuKernels, kernels
 from ragen.models.cache import cache_folder
@@ -196,8 +197,17 @@ def test_the_number_of_threads_changes_no_bit(compiled: CpuKernels) -> None:
     assert all(torch.equal(a, b) for a, b in zip(one, three, strict=True))
 
 
-def test_a_library_is_made_once_and_only_whole(compiled: CpuKernels, tmp_path: Path) -> None:
-    library(tmp_path)
+@pytest.fixture
+def small_source(compiled: CpuKernels, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A source that takes no seconds, for how a library is made and kept: what the real one does is tried above."""
+    source = tmp_path_factory.mktemp("source") / "small.c"
+    source.write_text("int ragen_answer(void) { return 42; }\n", encoding="utf-8")
+    monkeypatch.setattr(compile_module, "SOURCE", source)
+
+
+@pytest.mark.usefixtures("small_source")
+def test_a_library_is_made_once_and_only_whole(tmp_path: Path) -> None:
+    assert library(tmp_path).ragen_answer() == 42
     made = [path.name for path in tmp_path.iterdir()]
     assert sorted(Path(name).suffix for name in made) == [".sha256", ".so"]
     stamps = [(tmp_path / name).stat().st_mtime_ns for name in made]
@@ -205,7 +215,8 @@ def test_a_library_is_made_once_and_only_whole(compiled: CpuKernels, tmp_path: P
     assert [(tmp_path / name).stat().st_mtime_ns for name in made] == stamps
 
 
-def test_a_torn_library_is_made_again_and_one_that_others_may_write_is_not_loaded(compiled: CpuKernels, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("small_source")
+def test_a_torn_library_is_made_again_and_one_that_others_may_write_is_not_loaded(tmp_path: Path) -> None:
     """Loaded as it is, half a library ends the process with SIGBUS."""
     library(tmp_path)
     (made,) = tmp_path.glob("*.so")
@@ -213,7 +224,7 @@ def test_a_torn_library_is_made_again_and_one_that_others_may_write_is_not_loade
     made.unlink()  # it is mapped into this process
     made.write_bytes(whole[: len(whole) // 2])
     library.__wrapped__(tmp_path)
-    assert len(made.read_bytes()) == len(whole)
+    assert made.read_bytes() == whole
     made.chmod(0o666)
     with pytest.raises(NotCompiled, match="others may write"):
         library.__wrapped__(tmp_path)

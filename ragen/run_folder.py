@@ -19,7 +19,7 @@ from ragen.evaluation.results import EVALUATIONS, EvaluationResult, read_results
 from ragen.files import make_folder, storage, write_text
 from ragen.training.checkpoint import CHECKPOINTS, Checkpoint, latest_checkpoint, load_checkpoint, named_checkpoint, step_of
 from ragen.training.superseded import CONFIG_FILE, EARLIER_CONFIGS, set_aside_later
-from ragen.training.trackers import read_metrics
+from ragen.training.trackers import METRICS_FILE, read_metrics
 
 LEARNING_CURVE, LOG, LOCK = "learning_curve.png", "log.txt", ".lock"
 WHEREABOUTS = ("name", "output_dir")  # settings that say where the folder lies, and nothing of the run
@@ -88,13 +88,15 @@ def find_checkpoint(folder: Path, config: Config, resume: bool | str, *, say: Sa
     chosen = named_checkpoint(root, resume) if isinstance(resume, str) else latest_checkpoint(root)
     if chosen is None:
         raise StorageError(f"{folder}: no whole checkpoint to resume from; train without --resume")
-    read_metrics(folder)  # refuses a damaged file before anything is changed
+    rows = read_metrics(folder)  # refuses a damaged file before anything is changed
     found = consequences(config_of(folder, step_of(chosen)), config)
     refuse_what_cannot_continue(found)
     for consequence in found:
         say(f"changed since the run began: {consequence}")
     checkpoint = load_checkpoint(chosen)
     done = checkpoint.step
+    if lost := sorted(set(range(1, done)) - {row["step"] for row in rows}):
+        say(f"{folder / METRICS_FILE} has no rows of steps that are done and cannot be made again: {', '.join(map(str, lost))}")
     is_measured = is_logged(folder, done) and result_at(folder, done) is not None
     if done >= config.trainer.steps and is_measured and (folder / LEARNING_CURVE).exists():
         raise NothingToDo(f"{folder}: all {done} steps are done; trainer.steps=N with a larger N goes on")

@@ -272,9 +272,25 @@ def test_metrics_that_cannot_be_read_are_refused_before_anything_is_touched(fini
     with (finished / "metrics.jsonl").open("a") as file:
         file.write("garbage\n")
     before = content(finished)
-    with pytest.raises(StorageError, match=r"metrics\.jsonl: line 4 is not a step's metrics .*; remove it"):
+    with pytest.raises(StorageError, match=r"metrics\.jsonl: line 4 is not a step's metrics .*; remove that line$"):
         run(small_config(finished.parent, "trainer.steps=3"), resume=True)
     assert content(finished) == before
+
+
+def test_rows_of_metrics_that_are_gone_are_named(finished: Path) -> None:
+    (finished / "metrics.jsonl").unlink()
+    _, seen = run(small_config(finished.parent, "trainer.steps=3"), resume=True)
+    assert "metrics.jsonl has no rows of steps that are done and cannot be made again: 1\n" in " ".join(seen.split(" "))
+
+
+def test_a_run_that_was_moved_goes_on_where_it_lies_now(finished: Path, tmp_path: Path) -> None:
+    """The folder that was named is written to, and the one that its settings name is not made again."""
+    there = finished.rename(tmp_path / "moved")
+    with pytest.raises(SystemExit) as left:
+        main(["train", str(there), "--resume", "trainer.steps=3"])
+    assert left.value.code == 0
+    assert [row["step"] for row in map(json.loads, (there / "metrics.jsonl").read_text().splitlines())][-1] == 3
+    assert not finished.exists()
 
 
 @pytest.mark.usefixtures("no_model")

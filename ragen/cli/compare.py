@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from ragen.cli.output import Flag, console
+from ragen.cli.output import Flag, Json, console
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,6 +26,7 @@ def compare(
     picture: Path | None = None,
     curves: Path | None = None,
     force: Flag = False,
+    as_json: Json = False,
 ) -> None:
     """Set evaluations side by side: intervals, and differences to the first one on the same task seeds, tested.
 
@@ -37,7 +38,7 @@ def compare(
     step
         take the evaluation of this step instead of the newest
     kind
-        take evaluations of this kind, such as a suite's setting; default: of the run's own environments
+        take evaluations of this kind, such as a suite's setting; default: the newest, of whatever kind
     per_seed
         every task seed too: successes of episodes, mean return; with csv instead of the means
     format
@@ -50,6 +51,8 @@ def compare(
         a PNG file for the learning curves of the runs
     force
         compare although it was not measured alike, and say so
+    as_json
+        the same as --format json
     """
     from ragen.errors import ConfigError
     from ragen.evaluation.arms import find_arms
@@ -57,6 +60,8 @@ def compare(
 
     if not sources:
         raise ConfigError("compare: name run folders or evaluations, the baseline first")
+    if as_json:
+        format = "json"
     comparison = compare_arms(find_arms(sources, step=step, kind=kind), force=force)
     if format == "table" and out is None:
         _show(comparison, per_seed)

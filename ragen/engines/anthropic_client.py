@@ -10,7 +10,7 @@ import anthropic
 
 from ragen.engines.patience import TransientFault
 from ragen.engines.server_config import ServerConfig
-from ragen.engines.server_engine import Answer, failure_of, key_from_environment, redacted
+from ragen.engines.server_engine import Answer, count_of, failure_of, key_from_environment, redacted
 from ragen.records import ChatMessage, Counted, FinishReason, Sampling
 
 ADDRESS = "https://api.anthropic.com"
@@ -57,8 +57,8 @@ class AnthropicClient:
         try:
             text = "".join(block.text for block in message.content if block.type == "text")
             usage = message.usage
-            cached = (usage.cache_read_input_tokens or 0) + (usage.cache_creation_input_tokens or 0)
-            counted = Counted(num_prompt=int(usage.input_tokens) + cached, num_sampled=int(usage.output_tokens))
+            read = (usage.input_tokens, usage.cache_read_input_tokens or 0, usage.cache_creation_input_tokens or 0)
+            counted = Counted(num_prompt=sum(map(count_of, read)), num_sampled=count_of(usage.output_tokens))
             stop = (message.stop_sequence or "") if message.stop_reason == "stop_sequence" else ""
         except (AttributeError, TypeError, ValueError):
             raise TransientFault("an answer that is no message") from None

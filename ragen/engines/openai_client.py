@@ -10,7 +10,7 @@ import openai
 
 from ragen.engines.patience import TransientFault
 from ragen.engines.server_config import ServerConfig
-from ragen.engines.server_engine import Answer, failure_of, key_from_environment, redacted, seed_of
+from ragen.engines.server_engine import Answer, count_of, failure_of, key_from_environment, redacted, seed_of
 from ragen.errors import ConfigError
 from ragen.records import ChatMessage, Counted, FinishReason, Sampling
 
@@ -55,7 +55,11 @@ class OpenAIClient:
         try:
             (choice, *_) = completion.choices
             message, usage = choice.message, completion.usage
-            counted = Counted(num_prompt=int(usage.prompt_tokens), num_sampled=int(usage.completion_tokens)) if usage else None
+            counted = (
+                Counted(num_prompt=count_of(usage.prompt_tokens), num_sampled=count_of(usage.completion_tokens))
+                if usage
+                else None
+            )
             text, refusal = message.content or "", getattr(message, "refusal", None)
             if not isinstance(text, str):
                 raise TypeError

@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -21,8 +21,10 @@ from ragen.engines.budget import Budget, most_tokens
 from ragen.engines.patience import Patience, TransientFault
 from ragen.engines.server_config import ServerConfig
 from ragen.errors import ConfigError, PromptTooLong, RagenError, ServerError
-from ragen.models.text_chat import TextChat
+from ragen.models.text_chat import TextChat, whole_characters
 from ragen.records import ChatMessage, Completion, Counted, FinishReason, Sampling
+
+MAX_REPLY_CHARS = 500_000  # more than any model is asked to write: a server that sends it is broken
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +112,9 @@ def key_from_environment(config: ServerConfig, usual: str) -> str:
 
 def failure_of(status: int, message: str, code: str, headers: Mapping[str, str]) -> RagenError:
     """What an HTTP status means: a fault that may pass, a prompt that is too long, or a refusal that no retry changes."""
-    said = re.sub(r"^Error code: \d+ - ", "", " ".join(message.split()))[:300] or "no message"  # which the clients put in front
+    said = (
+        re.sub(r"^Error code: \d+ - ", "", " ".join(whole_characters(message).split()))[:300] or "no message"
+    )  # which the clients put in front
     reason = f"HTTP {status}: {said}"
     lowered = f"{code} {said}".lower()
     if status == 400 and any(sign in lowered for sign in _TOO_LONG):
@@ -140,12 +144,20 @@ def seed_of(sampling: Sampling) -> int:
     return int(np.random.SeedSequence(sampling.seed).generate_state(1, np.uint32)[0] >> 1)
 
 
+def count_of(value: Any) -> int:
+    """A number of tokens as a server says it. Raises ValueError or TypeError for what is none: below 0 it would be money back."""
+    if not 0 <= value < math.inf:
+        raise ValueError(f"{value} is no number of tokens")
+    return int(value)
+
+
 def redacted(text: str, key: str) -> str:
     """The text without the key, should a server repeat it."""
     return text.replace(key, "***") if key else text
 
 
 def _up_to_stop(answer: Answer, stop_texts: Sequence[str]) -> tuple[str, FinishReason]:
-    """The reply as our own engine would have ended it: behind the first stop text."""
-    ends = [answer.text.find(stop) + len(stop) for stop in stop_texts if stop in answer.text]
-    return (answer.text[: min(ends)], FinishReason.STOP) if ends else (answer.text, answer.finish_reason)
+    """The reply as our own engine would have ended it: behind the first stop text. Of megabytes, the beginning is kept."""
+    text = answer.text[:MAX_REPLY_CHARS]
+    ends = [text.find(stop) + len(stop) for stop in stop_texts if stop in text]
+    return (text[: min(ends)], FinishReason.STOP) if ends else (text, answer.finish_reason)

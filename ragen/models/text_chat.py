@@ -61,9 +61,9 @@ class TextChat:
         """Whole prompts are all there is."""
 
     def encode_text(self, text: str) -> list[int]:
-        """Ids of the pieces of a text."""
+        """Ids of the pieces of a text; half of a surrogate pair, which JSON can spell but no text can hold, becomes U+FFFD."""
         ids = []
-        for piece in _PIECE.findall(text):
+        for piece in _PIECE.findall(whole_characters(text)):
             if piece not in self._ids:
                 self._ids[piece] = _FIRST_PIECE - len(self._pieces)
                 self._pieces.append(piece)
@@ -79,6 +79,11 @@ class TextChat:
 
     def _piece(self, id_: int) -> str:
         return self._pieces[_FIRST_PIECE - id_]
+
+
+def whole_characters(text: str) -> str:
+    """The text with U+FFFD in the place of half surrogate pairs, so that it can be written."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def num_pieces(text: str) -> int:

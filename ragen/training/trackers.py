@@ -81,7 +81,7 @@ def read_metrics(run_folder: Path) -> list[dict[str, float]]:
             row["step"] = int(row["step"])
         except (ValueError, KeyError, TypeError) as error:
             raise StorageError(
-                f"{path}: line {number} is not a step's metrics ({type(error).__name__}: {error}); remove it"
+                f"{path}: line {number} is not a step's metrics ({type(error).__name__}: {error}); remove that line"
             ) from error
         rows.append(row)
     return rows

@@ -58,6 +58,11 @@ def test_every_format_goes_to_a_file(run: Run, runs: list[str], tmp_path: Path, 
     assert ("seed" in json.loads(text)["seeds"][0]) if format == "json" else ("task seed" in text or "seed,arm" in text)
 
 
+def test_json_is_a_format_and_a_flag_as_of_other_commands(run: Run, runs: list[str]) -> None:
+    assert run(*runs, "--json") == run(*runs, "--format", "json")
+    assert json.loads(run(*runs, "--json")[1])
+
+
 def test_pictures_are_written_beside_the_table(run: Run, runs: list[str], tmp_path: Path) -> None:
     assert run(*runs[:2], "--picture", str(tmp_path / "p.png"))[0] == 0
     assert (tmp_path / "p.png").exists()

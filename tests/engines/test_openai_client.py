@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -89,8 +90,13 @@ def test_a_server_that_does_not_count_tokens_is_no_fault() -> None:
         (Response(body='{"choices": []}'), "no chat completion"),
         (Response(body='{"choices": [{"message": null}]}'), "no chat completion"),
         (Response(body="[]"), "no chat completion"),
+        (chat("Left", usage=(50, -7)), "no chat completion"),
+        (chat("Left", usage=(50, math.inf)), "no chat completion"),
     ],
-    ids=["500", "503", "408", "409", "429", "half an answer", "no json", "html", "no choice", "no message", "a list"],
+    ids=[
+        *("500", "503", "408", "409", "429", "half an answer", "no json", "html", "no choice", "no message", "a list"),
+        *("tokens below nothing", "tokens without end"),
+    ],
 )
 def test_what_may_pass_is_a_transient_fault(response: Response, reason: str) -> None:
     with pytest.raises(TransientFault, match=reason):
@@ -154,6 +160,16 @@ def test_a_reply_ends_behind_its_stop_text_as_our_own_engine_would_end_it() -> N
     completion, text, _ = generate([chat("go</think><answer>Left</answer> and so on", finish="length")], FakeTime())
     assert text == "go</think><answer>Left</answer>"
     assert completion.finish_reason is FinishReason.STOP
+
+
+def test_half_a_character_of_a_reply_becomes_one_that_can_be_written() -> None:
+    _, text, _ = generate([chat("\ud83d\ude00 go \ud800 on \udfff")], FakeTime())
+    assert text == "\U0001f600 go \ufffd on \ufffd"
+
+
+def test_of_a_reply_of_megabytes_the_beginning_is_kept() -> None:
+    _, text, _ = generate([chat("Left " * 2_000_000)], FakeTime())
+    assert text == "Left " * 100_000
 
 
 def test_the_prompt_goes_out_as_its_messages() -> None:

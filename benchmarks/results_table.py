@@ -63,7 +63,7 @@ def measure(target: str, settings: Sequence[str], *, resume: bool) -> Column:
     run = run_folder_of(target)
     ((kind, config),) = load_for_suite(target, run, SUITE, overrides=settings)
     found = find_target(target, config.model, output_dir=Path(config.output_dir))
-    check_effect(found, config.rollout, config.server)
+    check_effect(found, config.rollout, config.server, settings)
     played = {
         tag: environment
         for tag, environment in config.environments.items()

@@ -15,6 +15,7 @@ from ragen.config.continuation import consequences, refuse_what_cannot_continue
 from ragen.config.load import dump, load_file
 from ragen.config.schema import Config
 from ragen.errors import ConfigError, NothingToDo, StorageError
+from ragen.evaluation.locks import alone_writing
 from ragen.evaluation.results import EVALUATIONS, EvaluationResult, read_results
 from ragen.files import make_folder, storage, write_text
 from ragen.training.checkpoint import CHECKPOINTS, Checkpoint, latest_checkpoint, load_checkpoint, named_checkpoint, step_of
@@ -131,7 +132,8 @@ def go_on_from(folder: Path, step: int, config: Config) -> Path | None:
         with storage("read", then):
             text = then.read_text(encoding="utf-8")
         write_text(own, text)
-    kept = set_aside_later(folder, step)
+    with alone_writing(folder / EVALUATIONS):  # an evaluation of one of its checkpoints may end in this moment
+        kept = set_aside_later(folder, step)
     write_config(folder, config)
     if not was_changed:
         with storage("delete", own):

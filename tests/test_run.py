@@ -294,6 +294,14 @@ def test_a_run_that_was_moved_goes_on_where_it_lies_now(finished: Path, tmp_path
 
 
 @pytest.mark.usefixtures("no_model")
+def test_an_evaluation_of_a_run_lies_in_the_run_and_nowhere_else(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["eval", str(finished), "output_dir=elsewhere"])
+    assert left.value.code == 2
+    assert "output_dir=elsewhere: has no effect, results of a run lie in it" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.usefixtures("no_model")
 def test_nothing_is_resumed_from_where_nothing_is(finished: Path) -> None:
     with pytest.raises(StorageError, match=r"no whole checkpoint to resume from; train without --resume"):
         run(small_config(finished.parent, "name=other"), resume=True)

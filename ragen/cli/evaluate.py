@@ -80,7 +80,7 @@ def evaluate(
         found = find_target(target, config.model, output_dir=Path(config.output_dir), engine=config.engine)
         if temperature is not None and not found.kind.samples:
             raise ConfigError(f"--temperature={temperature}: has no effect, {found.label} does not sample")
-        check_effect(found, config.rollout, config.server)
+        check_effect(found, config.rollout, config.server, overrides)
         if dry_run:
             _forecast(found, config, as_json)
         else:

@@ -6,6 +6,10 @@ from dataclasses import dataclass, field
 
 from ragen.errors import ConfigError
 
+# Of each environment. All of them are put in line before the first is played and kept in memory until the last has ended: a slip
+# of the keyboard would fill it without a word. With as many, a success rate is known to 0.1 points (95 %), which no policy needs.
+MAX_EPISODES = 1_000_000
+
 
 @dataclass(kw_only=True)
 class EvaluationConfig:
@@ -27,6 +31,13 @@ class EvaluationConfig:
         for key in ("num_episodes", "samples_per_seed"):
             if getattr(self, key) < 1:
                 raise ConfigError(f"evaluation.{key}={getattr(self, key)}: must be at least 1")
+            if getattr(self, key) > MAX_EPISODES:
+                raise ConfigError(f"evaluation.{key}={getattr(self, key)}: must be at most {MAX_EPISODES}")
+        if (num_played := self.num_episodes * self.samples_per_seed) > MAX_EPISODES:
+            raise ConfigError(
+                f"evaluation.samples_per_seed={self.samples_per_seed}: with evaluation.num_episodes={self.num_episodes} that is "
+                f"{num_played} episodes of each environment; must be at most {MAX_EPISODES}"
+            )
         if not self.temperature >= 0:
             raise ConfigError(f"evaluation.temperature={self.temperature}: must be at least 0 (0 is greedy)")
         if not 0 < self.top_p <= 1:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ragen.errors import StorageError
+from ragen.evaluation.locks import alone_writing
 from ragen.evaluation.statistics import Interval
 from ragen.files import storage, write_text
 from ragen.records import Group, Trajectory
@@ -129,20 +130,21 @@ def write_result(folder: Path, result: EvaluationResult) -> Path:
 
     The episodes go beside it, under the same name with `.parquet` (rollout/recorder.py), and are there before the JSON file is.
     An evaluation already there is never overwritten: the same measurement again keeps the file, a different one gets a number
-    (`step-000016-2.json`). Raises StorageError when the disk refuses.
+    (`step-000016-2.json`). Others that write at the same moment wait. Raises StorageError when the disk refuses.
     """
     stem = f"step-{result.step:06d}" + ("" if result.kind == VALIDATION else f"-{result.kind}")
-    number = 1
-    while True:
-        path = folder / (f"{stem}.json" if number == 1 else f"{stem}-{number}.json")
-        if not path.exists():
-            if result.groups:
-                write_rollout(_episodes_file(path), result.groups)
-            write_text(path, json.dumps(to_json(result), indent=2, allow_nan=False) + "\n")
-            return path
-        if dataclasses.replace(read_result(path), seconds=result.seconds) == result:
-            return path
-        number += 1
+    with alone_writing(folder):  # a free name stays free until it is written
+        number = 1
+        while True:
+            path = folder / (f"{stem}.json" if number == 1 else f"{stem}-{number}.json")
+            if not path.exists():
+                if result.groups:
+                    write_rollout(_episodes_file(path), result.groups)
+                write_text(path, json.dumps(to_json(result), indent=2, allow_nan=False) + "\n")
+                return path
+            if dataclasses.replace(read_result(path), seconds=result.seconds) == result:
+                return path
+            number += 1
 
 
 def read_result(path: Path) -> EvaluationResult:

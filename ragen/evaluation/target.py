@@ -7,7 +7,7 @@ import dataclasses
 import json
 import re
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,8 @@ from ragen.models.config import ModelConfig
 from ragen.rollout.collect import Progress
 from ragen.rollout.config import RolloutConfig
 from ragen.rollout.environment_config import EnvironmentConfig
+
+NUM_NAMED = 8  # folders that an error names at most
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,15 +62,51 @@ class Person:
 
 
 def run_folder_of(target: str) -> Path | None:
-    """The run that `target` names, by its own folder or by one of its checkpoints; None if it names something else."""
+    """The run that `target` names, by its own folder or by one of its checkpoints; None if it names something else.
+
+    Raises StorageError for a path where nothing is, or a file, or all of a run's checkpoints.
+    """
     path = Path(target)
     if not path.is_dir():
+        _refuse_missing(target)
         return None
     from ragen.training.checkpoint import CHECKPOINTS  # here, so that a policy without weights is evaluated without torch
 
+    if path.resolve().name == CHECKPOINTS:
+        raise StorageError(f"{target}: holds checkpoints, name one or the run's folder; there are {_saved(path)}")
     if (path / CHECKPOINTS).is_dir():
         return path
     return path.parent.parent if path.resolve().parent.name == CHECKPOINTS else None
+
+
+def _refuse_missing(target: str) -> None:
+    """Raise StorageError if `target` can only be a path, and no folder is there.
+
+    A hub id looks like a path; it is taken for none unless its first part is a folder here.
+    """
+    path = Path(target)
+    is_plain = len(path.parts) == 1 and path.name == target
+    if is_plain or kind_of(target)[0] is not Kind.MODEL:
+        return
+    if path.exists():
+        raise StorageError(f"{target}: is a file; name a run's folder, a checkpoint or a model")
+    above = next(folder for folder in path.parents if folder.is_dir())
+    if above == Path() and not target.startswith("."):
+        return
+    from ragen.training.checkpoint import CHECKPOINTS
+
+    root = above if above.name == CHECKPOINTS else above / CHECKPOINTS
+    if root.is_dir():
+        raise StorageError(f"{target}: no such checkpoint; {root} holds {_saved(root)}")
+    found = sorted(each.name for each in above.iterdir() if each.is_dir() and not each.name.startswith("."))
+    names = ", ".join([*found[:NUM_NAMED], *(["..."] if len(found) > NUM_NAMED else [])]) or "no folder"
+    raise StorageError(f"{target}: no such run folder, checkpoint or model; {above} holds {names}")
+
+
+def _saved(root: Path) -> str:
+    from ragen.training.checkpoint import saved_steps
+
+    return ", ".join(f"step-{step:06d}" for step in sorted(saved_steps(root))) or "none"
 
 
 def find_target(target: str, model: ModelConfig, *, output_dir: Path, engine: EngineConfig | None = None) -> Target:
@@ -102,9 +140,18 @@ def find_target(target: str, model: ModelConfig, *, output_dir: Path, engine: En
     )
 
 
-def check_effect(target: Target, rollout: RolloutConfig, server: ServerConfig) -> None:
-    """Raise ConfigError for a setting that would have no effect on this kind of policy."""
+def check_effect(target: Target, rollout: RolloutConfig, server: ServerConfig, overrides: Sequence[str] = ()) -> None:
+    """Raise ConfigError for a setting that would have no effect on this kind of policy.
+
+    `overrides` are those of the command line: a run has settings of its own for where it lies, which are not in the way.
+    """
     label = target.label
+    for override in overrides:
+        key = override.lstrip("+~").partition("=")[0]
+        if key == "name":
+            raise ConfigError(f"{override}: has no effect, results lie in the folder {target.results}; leave name out")
+        if key == "output_dir" and target.checkpoint is not None:
+            raise ConfigError(f"{override}: has no effect, results of a run lie in it, in {target.results}; leave output_dir out")
     if not target.kind.is_server:
         for key in _changed(server):
             raise ConfigError(f"server.{key}: has no effect, {label} is no server; only openai:MODEL and anthropic:MODEL are")
@@ -136,6 +183,7 @@ def evaluate_target(
 ) -> EvaluationResult:
     """Make the policy of `target` ready and evaluate it.
 
+    Nothing is written before it is ready; then `journal` begins. Its end is the caller's.
     Raises ModelError or ServerError if it cannot be had, ConfigError if a key is missing or a server is estimated to cost more
     than it may, BudgetSpent where it does, else as `evaluate`.
     """
@@ -146,6 +194,8 @@ def evaluate_target(
 
     async def play() -> EvaluationResult:
         async with _open(target, rollout, server, budget, person or Person()) as ready:
+            if journal is not None:
+                journal.begin()
             result = await evaluate(
                 ready.engine,
                 ready.template,
@@ -184,7 +234,8 @@ def evaluate_and_keep(
     """As `evaluate_target`, with every episode kept as soon as it has ended; also gives the file that holds the result.
 
     With `resume`, the episodes that an evaluation with the same settings had finished when it was stopped are not played again;
-    if it had finished all of them, its result is read. Where there was none, that is a StorageError, unless `or_begin`.
+    if it had finished all of them, its result is read. Where there was none, that is a StorageError, unless `or_begin`; where
+    another process is writing it, always.
     """
     settings = settings_of(environments, evaluation, rollout_for(target.kind, rollout, server))
     about = {"model": target.label, "checkpoint": str(target.checkpoint or ""), "settings": settings}
@@ -196,7 +247,7 @@ def evaluate_and_keep(
     if journal is None and resume and not or_begin:
         hint = Journal.differences(target.results, stem, about)
         raise StorageError(f"{target.results}: no stopped evaluation with these settings{hint}; evaluate without --resume")
-    journal = journal or Journal.begin(target.results, stem, about)
+    journal = journal or Journal(target.results, stem, about)
     with _told_how_to_go_on(journal):
         result = evaluate_target(
             target,
@@ -211,7 +262,7 @@ def evaluate_and_keep(
             on_progress=on_progress,
         )
         path = write_result(target.results, result)
-    journal.close()
+        journal.remove()
     return result, path
 
 
@@ -233,13 +284,15 @@ def _told_how_to_go_on(journal: Journal) -> Iterator[None]:
     except (RagenError, KeyboardInterrupt) as stop:
         num_finished = len(journal.finished)
         if not num_finished and not journal.paid:
-            journal.close()
+            journal.remove()
             raise
         how = f"{num_finished} finished episodes are kept in {journal.path}, --resume goes on with the others"
         if isinstance(stop, KeyboardInterrupt):
             stop.add_note(how)
             raise
         raise type(stop)(f"{stop}; {how}") from stop
+    finally:
+        journal.release()
 
 
 @asynccontextmanager

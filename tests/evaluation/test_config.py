@@ -24,6 +24,8 @@ def test_the_defaults_are_the_papers() -> None:
         ("top_p", 1.1),
         ("top_k", -1),
         ("samples_per_seed", 0),
+        ("num_episodes", 1_000_001),
+        ("samples_per_seed", 99_999_999_999_999_999_999_999),
         ("every", -1),
         ("show_episodes", -1),
     ],
@@ -32,6 +34,12 @@ def test_a_value_out_of_range_is_refused_by_its_full_key(key: str, value: float)
     config = EvaluationConfig(**{key: value})  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=rf"^evaluation\.{key}={value}"):
         config.check()
+
+
+def test_more_episodes_than_memory_can_hold_are_refused_also_as_a_product() -> None:
+    EvaluationConfig(num_episodes=250_000, samples_per_seed=4).check()
+    with pytest.raises(ConfigError, match=r"^evaluation\.samples_per_seed=5: .* 1250000 episodes .* at most 1000000$"):
+        EvaluationConfig(num_episodes=250_000, samples_per_seed=5).check()
 
 
 def test_greedy_sampling_is_allowed() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,23 @@ def test_the_same_measurement_again_is_one_file_however_long_it_took(tmp_path: P
     assert len(list(tmp_path.iterdir())) == 1
 
 
+def test_writers_of_the_same_moment_all_keep_their_result(tmp_path: Path) -> None:
+    """All had seen the same free name, and the last to write it was the only one left, with the episodes of another."""
+    trajectories = [Episode(seed=seed, success=True).made() for seed in range(8)]
+    results = [
+        dataclasses.replace(result(mean=seed / 8), groups=(Group(trajectories=(trajectory,)),))
+        for seed, trajectory in enumerate(trajectories)
+    ]
+    with ThreadPoolExecutor(8) as pool:
+        paths = list(pool.map(write_result, [tmp_path / "eval"] * 8, results))
+    assert sorted(path.stem for path in paths) == ["step-000016", *(f"step-000016-{number}" for number in range(2, 9))]
+    for path, written in zip(paths, results, strict=True):
+        found = read_result(path)
+        assert found == written
+        assert [each.key for each in found.trajectories] == [each.key for each in written.trajectories]
+    assert {path.suffix for path in (tmp_path / "eval").iterdir()} == {".json", ".parquet"}  # no lock is left
+
+
 def test_the_episodes_lie_beside_the_file(tmp_path: Path) -> None:
     trajectory = Episode(seed=5, success=True).made()
     path = write_result(tmp_path, dataclasses.replace(result(), groups=(Group(trajectories=(trajectory,)),)))
@@ -129,7 +147,7 @@ def test_a_spoiled_file_is_named(tmp_path: Path, text: str) -> None:
 
 def test_a_folder_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "eval").write_text("a file where the folder should be")
-    with pytest.raises(StorageError, match=r"step-000016\.json: cannot write"):
+    with pytest.raises(StorageError, match=r"eval: cannot write into: File exists"):
         write_result(tmp_path / "eval", result())
 
 

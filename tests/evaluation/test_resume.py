@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +16,7 @@ from typing import Any
 import pytest
 
 from ragen.engines.server_config import ServerConfig
-from ragen.errors import BudgetSpent, ConfigError, ServerError, StorageError, TrainingError
+from ragen.errors import BudgetSpent, ConfigError, RagenError, ServerError, StorageError, TrainingError
 from ragen.evaluation.config import EvaluationConfig
 from ragen.evaluation.journal import Journal, place_of
 from ragen.evaluation.results import EvaluationResult
@@ -20,7 +25,7 @@ from ragen.models.config import ModelConfig
 from ragen.records import Trajectory
 from ragen.rollout.config import RolloutConfig, SamplingConfig
 from ragen.rollout.environment_config import EnvironmentConfig
-from tests.support import corridor as _registered  # noqa: F401 - registers the environment
+from tests.support.corridor import Corridor
 from tests.support.finished import Episode
 from tests.support.servers import Response, Server, chat, error, serving
 
@@ -152,7 +157,7 @@ def test_an_evaluation_that_is_estimated_to_cost_more_is_refused_and_nobody_is_a
     ):
         bounded(tmp_path, server, 60)
     assert server.requests == []
-    assert list((tmp_path / "openai-m" / "eval").iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_refused_key_stops_before_anything_is_spent_and_leaves_no_journal(tmp_path: Path) -> None:
@@ -162,7 +167,7 @@ def test_a_refused_key_stops_before_anything_is_spent_and_leaves_no_journal(tmp_
     ):
         run(tmp_path, server)
     assert len(server.requests) == 1
-    assert list((tmp_path / "openai-m" / "eval").iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_no_key_gets_into_anything_that_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,30 +202,84 @@ def same(left: Trajectory, right: Trajectory) -> bool:
     return all(arrays) and all(getattr(left, name) == getattr(right, name) for name in fields)
 
 
-def test_a_journal_gives_back_trajectories_as_they_were(tmp_path: Path, trajectories: list[Trajectory]) -> None:
-    journal = Journal.begin(tmp_path, "step-000000-eval", {"model": "m"})
+def journal_of(folder: Path, about: Mapping[str, Any], *trajectories: Trajectory) -> Path:
+    """The journal of an evaluation that was stopped."""
+    journal = Journal(folder, "s", about)
+    journal.begin()
     for trajectory in trajectories:
         journal.write([trajectory])
-    found = Journal.resume(tmp_path, "step-000000-eval", {"model": "m"})
-    assert found is not None
-    for trajectory in trajectories:
-        (read,) = found.finished[place_of(trajectory.key)]
-        assert same(read, trajectory)
+    journal.release()
+    return journal.path
 
 
-def test_half_a_line_at_the_end_is_passed_over_and_written_over(tmp_path: Path, trajectories: list[Trajectory]) -> None:
+@contextmanager
+def resumed(folder: Path, about: Mapping[str, Any]) -> Iterator[Journal]:
+    journal = Journal.resume(folder, "s", about)
+    assert journal is not None
+    try:
+        yield journal
+    finally:
+        journal.release()
+
+
+def test_a_journal_gives_back_trajectories_as_they_were(tmp_path: Path, trajectories: list[Trajectory]) -> None:
+    journal_of(tmp_path, {"model": "m"}, *trajectories)
+    with resumed(tmp_path, {"model": "m"}) as found:
+        for trajectory in trajectories:
+            (read,) = found.finished[place_of(trajectory.key)]
+            assert same(read, trajectory)
+
+
+def test_half_a_line_at_the_end_is_cut_without_a_word_and_written_again(
+    tmp_path: Path, trajectories: list[Trajectory], caplog: pytest.LogCaptureFixture
+) -> None:
     """What a kill -9 in the middle of a write leaves."""
-    journal = Journal.begin(tmp_path, "s", {})
-    journal.write([trajectories[0]])
-    size = journal.path.stat().st_size
-    journal.write([trajectories[1]])
-    content = journal.path.read_bytes()
-    journal.path.write_bytes(content[: size + (len(content) - size) // 2])
-    found = Journal.resume(tmp_path, "s", {})
-    assert found is not None
-    assert list(found.attempts) == [place_of(trajectories[0].key)]
-    found.write([trajectories[1]])
-    assert journal.path.read_bytes() == content
+    path = journal_of(tmp_path, {}, *trajectories)
+    content = path.read_bytes()
+    path.write_bytes(content[:-50])
+    with resumed(tmp_path, {}) as found:
+        assert list(found.attempts) == [place_of(trajectories[0].key)]
+        found.write([trajectories[1]])
+    assert path.read_bytes() == content
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize("damage", [b"\x00\x00\x00", b'[{"key": 1}]', b"[]", b"7"])
+def test_a_damaged_line_costs_its_own_episode_and_none_behind_it(
+    tmp_path: Path, trajectories: list[Trajectory], caplog: pytest.LogCaptureFixture, damage: bytes
+) -> None:
+    path = journal_of(tmp_path, {}, *trajectories)
+    header, _, last = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(header + damage + b"\n" + b'{"paid": 3}\n' + last)
+    with resumed(tmp_path, {}) as found:
+        assert list(found.attempts) == [place_of(trajectories[1].key)]
+    assert caplog.messages == [f"{path}: damaged lines are passed over: 1 episodes will be played again, 1 bills are not counted"]
+
+
+def test_a_journal_of_another_evaluation_is_not_touched(tmp_path: Path, trajectories: list[Trajectory]) -> None:
+    """A resume that was refused cut the damaged journals of every other evaluation in the folder."""
+    path = journal_of(tmp_path, {"model": "other"}, *trajectories)
+    header, first, last = path.read_bytes().splitlines(keepends=True)
+    content = header + b"damaged\n" + first + last[:-9]
+    path.write_bytes(content)
+    assert Journal.resume(tmp_path, "s", {"model": "m"}) is None
+    assert Journal.differences(tmp_path, "s", {"model": "m"}) == "; s.partial.jsonl differs in model"
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("torn", [b"", b'{"format": 2, "mod'])
+def test_a_kill_in_the_moment_that_a_journal_is_made_blocks_nothing(
+    tmp_path: Path, trajectories: list[Trajectory], torn: bytes
+) -> None:
+    good = journal_of(tmp_path, {}, *trajectories)
+    newer = tmp_path / "s-2.partial.jsonl"
+    newer.write_bytes(torn)
+    os.utime(newer, (2e9, 2e9))
+    with resumed(tmp_path, {}) as found:
+        assert (found.path, len(found.finished)) == (good, 2)
+    good.unlink()
+    assert Journal.resume(tmp_path, "s", {}) is None
+    assert Journal.differences(tmp_path, "s", {}) == ""
 
 
 def test_what_is_no_journal_is_refused_by_name(tmp_path: Path) -> None:
@@ -230,8 +289,80 @@ def test_what_is_no_journal_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_a_journal_is_plain_json_that_a_person_can_read(tmp_path: Path, trajectories: list[Trajectory]) -> None:
-    journal = Journal.begin(tmp_path, "s", {"model": "m"})
-    journal.write([trajectories[0]])
-    header, episode = map(json.loads, journal.path.read_text().splitlines())
+    path = journal_of(tmp_path, {"model": "m"}, trajectories[0])
+    header, episode = map(json.loads, path.read_text().splitlines())
     assert header == {"format": 2, "model": "m"}
     assert episode[0]["turns"][0]["reply"]["text"] == trajectories[0].turns[0].reply.text
+
+
+def test_a_journal_that_somebody_writes_is_not_gone_on_with(tmp_path: Path, trajectories: list[Trajectory]) -> None:
+    path = journal_of(tmp_path, {}, trajectories[0])
+    with resumed(tmp_path, {}) as found:
+        found.write([trajectories[1]])
+        with pytest.raises(StorageError, match=r"s\.partial\.jsonl: another process is writing this evaluation; wait for it"):
+            Journal.resume(tmp_path, "s", {})
+    with resumed(tmp_path, {}) as again:
+        assert (again.path, len(again.finished)) == (path, 2)
+
+
+def test_two_that_begin_at_the_same_moment_have_journals_of_their_own(tmp_path: Path) -> None:
+    """Both have looked for a free name before either has made its file: the name is claimed by making it, not by looking."""
+    journals = [Journal(tmp_path / "eval", "s", {"number": number}) for number in range(4)]
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(Journal.begin, journals))
+    headers = [json.loads(journal.path.read_text()) for journal in journals]
+    assert [header["number"] for header in headers] == [0, 1, 2, 3]
+    for journal in journals:
+        journal.release()
+
+
+def test_a_killed_process_keeps_nobody_from_going_on(tmp_path: Path, trajectories: list[Trajectory]) -> None:
+    """The child dies without releasing anything, as by kill -9, after this process has been refused."""
+    path = journal_of(tmp_path, {}, trajectories[0])
+    holder = (
+        "import sys, time; from ragen.evaluation.locks import take; file = open(sys.argv[1], 'r+b');"
+        "print(take(file.fileno()), flush=True); time.sleep(99)"
+    )
+    with subprocess.Popen([sys.executable, "-c", holder, str(path)], stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "True\n"
+        try:
+            with pytest.raises(StorageError, match="another process is writing this evaluation"):
+                Journal.resume(tmp_path, "s", {})
+        finally:
+            child.kill()
+    with resumed(tmp_path, {}) as found:
+        assert len(found.finished) == 1
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("scripted:no-such-file", "cannot read"),
+        ("scripted:math:no_such_function", "cannot be imported"),
+        ("oracle", "has no oracle"),
+    ],
+)
+def test_a_policy_that_cannot_play_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, said: str
+) -> None:
+    """Neither one that does not open nor one that opens and is refused by its first episode."""
+    monkeypatch.setattr(Corridor, "oracle_action", lambda self: None)
+    found = find_target(target, ModelConfig(), output_dir=tmp_path / "runs")
+    with pytest.raises(RagenError, match=said):
+        evaluate_and_keep(found, WALK, EvaluationConfig(num_episodes=2), ROLLOUT, server=ServerConfig())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_journal_of_an_ended_evaluation_is_let_go_and_gone(tmp_path: Path) -> None:
+    """Also where another one was going on beside it: each has its own journal and its own result."""
+    other = Journal(tmp_path / "random" / "eval", "step-000000-eval", {"model": "another"})
+    other.begin()
+    target = find_target("random", ModelConfig(), output_dir=tmp_path)
+    _, path = evaluate_and_keep(target, WALK, EvaluationConfig(num_episodes=2), ROLLOUT, server=ServerConfig())
+    other.release()
+    assert sorted(each.name for each in path.parent.iterdir()) == [
+        "step-000000-eval.json",
+        "step-000000-eval.parquet",
+        "step-000000-eval.partial.jsonl",
+    ]

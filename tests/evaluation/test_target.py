@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 import torch
 
-from ragen.errors import ModelError, StorageError
+from ragen.engines.server_config import ServerConfig
+from ragen.errors import ConfigError, ModelError, StorageError
 from ragen.evaluation.config import EvaluationConfig
 from ragen.evaluation.results import EvaluationResult, read_results, write_result
-from ragen.evaluation.target import Target, evaluate_target, find_target, run_folder_of
+from ragen.evaluation.target import Target, check_effect, evaluate_target, find_target, run_folder_of
 from ragen.models.config import ModelConfig
 from ragen.models.policy import Policy, load_policy
 from ragen.rollout.config import RolloutConfig, SamplingConfig
@@ -83,8 +85,8 @@ def test_a_damaged_checkpoint_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_a_model_that_does_not_exist_is_refused_before_anything_is_played() -> None:
-    with pytest.raises(ModelError, match="no-such-folder"):
-        measured(find_target("./no-such-folder", ModelConfig(), output_dir=OUT))
+    with pytest.raises(ModelError, match="no-such-model"):
+        measured(find_target("no-such-model", ModelConfig(), output_dir=OUT))
 
 
 def test_what_is_measured_of_a_run_is_its_trained_weights(tmp_path: Path) -> None:
@@ -114,3 +116,60 @@ def test_a_measured_run_keeps_the_result_in_its_own_folder(tmp_path: Path) -> No
     assert write_result(target.results, result) == run / "eval" / "step-000001-eval.json"
     assert read_results(run / "eval") == [result]
     assert (result.num_episodes, result.kind) == (3, "eval")
+
+
+@pytest.fixture
+def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two runs, by names alone, in the folder that commands are typed in."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("runs/s/checkpoints/step-000010", "runs/s/checkpoints/step-000005", "runs/s/eval", "runs/t/checkpoints"):
+        Path(name).mkdir(parents=True)
+    Path("runs/s/config.yaml").touch()
+
+
+SAVED = r"runs/s/checkpoints holds step-000005, step-000010$"
+
+
+@pytest.mark.usefixtures("saved")
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("runs/s/checkpoints/step-000099", f"no such checkpoint; {SAVED}"),
+        ("runs/s/step-000010", f"no such checkpoint; {SAVED}"),
+        ("runs/s/checkpoint/step-000010", f"no such checkpoint; {SAVED}"),
+        ("runs/t/checkpoints/step-000001", "no such checkpoint; runs/t/checkpoints holds none$"),
+        ("runs/s/checkpoints", "holds checkpoints, name one or the run's folder; there are step-000005, step-000010$"),
+        ("runs/s/config.yaml", "is a file; name a run's folder, a checkpoint or a model$"),
+        ("runs/nope", "no such run folder, checkpoint or model; runs holds s, t$"),
+        ("./nope", r"no such run folder, checkpoint or model; \. holds runs$"),
+    ],
+)
+def test_a_path_where_nothing_is_is_not_taken_for_a_model(typed: str, said: str) -> None:
+    with pytest.raises(StorageError, match=f"^{re.escape(typed)}: {said}"):
+        run_folder_of(typed)
+
+
+@pytest.mark.usefixtures("saved")
+@pytest.mark.parametrize("typed", ["org/name", "smollm2-135m", "openai:org/deep/model", "scripted:runs/nope", "random"])
+def test_what_may_be_something_else_than_a_path_is_looked_up_as_that(typed: str) -> None:
+    assert run_folder_of(typed) is None
+
+
+@pytest.mark.usefixtures("saved")
+def test_many_names_are_not_all_told() -> None:
+    for number in range(9):
+        Path(f"runs/a{number}").mkdir()
+    with pytest.raises(StorageError, match=r"runs holds a0, a1, a2, a3, a4, a5, a6, a7, \.\.\.$"):
+        run_folder_of("runs/nope")
+
+
+def test_where_results_go_cannot_be_said_for_a_run_and_a_name_never() -> None:
+    """Both were taken and had no effect. What stands in the run's own settings is no word of the command line."""
+    run = Target(model=ModelConfig(), checkpoint=Path("runs/s/checkpoints/step-000005"), step=5, results=Path("runs/s/eval"))
+    check_effect(run, RolloutConfig(), ServerConfig())
+    with pytest.raises(ConfigError, match=r"^output_dir=x: has no effect, results of a run lie in it, in runs/s/eval"):
+        check_effect(run, RolloutConfig(), ServerConfig(), ["model.dtype=float32", "output_dir=x"])
+    chance = find_target("random", ModelConfig(), output_dir=Path("x"))
+    check_effect(chance, RolloutConfig(), ServerConfig(), ["output_dir=x"])
+    with pytest.raises(ConfigError, match=r"^name=y: has no effect, results lie in the folder x/random/eval"):
+        check_effect(chance, RolloutConfig(), ServerConfig(), ["output_dir=x", "name=y"])

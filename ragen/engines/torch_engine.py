@@ -341,6 +341,7 @@ class TorchEngine:
         assert row.finish_reason is not None
         kept = self._storage.take_out(slot, row.filled)
         self._idle.park(row.request.prompt_ids + tuple(row.ids), Parked(block=row.block, kept=kept, filled=row.filled))
+        self._idle.trim([other.block for other in self._rows])  # now: a whole batch may end its turns in one step
         row.request.answer.set_result(
             Completion(
                 ids=tuple(row.ids),

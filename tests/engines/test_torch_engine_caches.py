@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from ragen.engines.config import EngineConfig
+from ragen.engines.idle_cache import IdleCache, Parked
 from ragen.engines.kv_cache import PromptBlock, Room, RowStore
 from ragen.engines.torch_engine import TorchEngine
 from ragen.models.policy import Policy
@@ -108,6 +109,22 @@ def test_of_many_conversations_no_more_are_under_way_than_run_together(policy: P
     )  # the prompt, and each id behind it but the last of a reply, once
     fed.clear()
     assert ids_of(crowd) == ids_of(play_all(TorchEngine(policy), talks))
+
+
+def test_what_is_idle_is_never_more_than_allowed_though_all_end_their_turns_at_once(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    park, held = IdleCache.park, list[int]()
+
+    def watched(cache: IdleCache, conversation: tuple[int, ...], parked: Parked) -> None:
+        held.append(sum(other.filled + len(other.block) for other in cache._parked.values()))
+        park(cache, conversation, parked)
+
+    monkeypatch.setattr(IdleCache, "park", watched)
+    talks = [Talk(prompt=prompt_of(20, i), seed=i, lengths=(3, 3), answers=((8, 9),)) for i in range(8)]
+    play_all(TorchEngine(policy, EngineConfig(max_idle_tokens=50)), talks)
+    assert len(held) == 16
+    assert 0 < max(held) <= 50 + 20 + 2  # the block of the row that leaves is not idle yet when it is counted
 
 
 def test_release_forgets_the_conversation_and_unknown_ids_are_harmless(policy: Policy, fed: list[int]) -> None:

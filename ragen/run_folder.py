@@ -12,7 +12,7 @@ from filelock import FileLock, Timeout
 
 from ragen.config.changes import Change, changes
 from ragen.config.continuation import consequences, refuse_what_cannot_continue
-from ragen.config.load import dump, load_file
+from ragen.config.load import dump, load_file, recipes
 from ragen.config.schema import Config
 from ragen.errors import ConfigError, NothingToDo, StorageError
 from ragen.evaluation.locks import alone_writing
@@ -53,8 +53,9 @@ def where_it_lies(config: Config, target: str, overrides: Sequence[str]) -> Conf
     place.
     """
     path = Path(target)
-    folder = path.parent if path.name == CONFIG_FILE else path
-    if not (folder / CONFIG_FILE).is_file():
+    is_file = path.name == CONFIG_FILE and (path.parent / CHECKPOINTS).is_dir()
+    folder = path.parent if is_file else path
+    if target in recipes() or not (folder / CONFIG_FILE).is_file():
         return config  # a recipe: the run is where its settings say
     for override in overrides:
         key = override.lstrip("+").partition("=")[0]

@@ -141,7 +141,11 @@ def test_a_run_is_resumed_from_inside_its_folder(tmp_path: Path, monkeypatch: py
 def test_a_recipe_is_resumed_where_its_settings_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     config = Config(name="bandit", output_dir="runs")
-    assert where_it_lies(config, "bandit", ["name=other"]) == config
+    begun(tmp_path / "bandit", config)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "config.yaml").write_text("defaults: [bandit, _self_]\n")
+    for recipe in ("bandit", "mine/config.yaml"):
+        assert where_it_lies(config, recipe, ["name=other"]) == config
 
 
 @pytest.mark.parametrize("override", ["name=other", "+output_dir=elsewhere"])

@@ -112,9 +112,8 @@ def key_from_environment(config: ServerConfig, usual: str) -> str:
 
 def failure_of(status: int, message: str, code: str, headers: Mapping[str, str]) -> RagenError:
     """What an HTTP status means: a fault that may pass, a prompt that is too long, or a refusal that no retry changes."""
-    said = (
-        re.sub(r"^Error code: \d+ - ", "", " ".join(whole_characters(message).split()))[:300] or "no message"
-    )  # which the clients put in front
+    message = " ".join(whole_characters(message).split())
+    said = re.sub(r"^Error code: \d+ - ", "", message)[:300] or "no message"  # which the clients put in front
     reason = f"HTTP {status}: {said}"
     lowered = f"{code} {said}".lower()
     if status == 400 and any(sign in lowered for sign in _TOO_LONG):

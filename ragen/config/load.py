@@ -118,8 +118,9 @@ def dump(config: Config) -> str:
     text = OmegaConf.to_yaml(OmegaConf.create(values))
     if _UNICODE_LINE_ENDS.isdisjoint(text):
         return text
-    # YAML would fold these like a line end. JSON escapes them, and JSON is YAML.
-    return json.dumps(values, indent=2) + "\n"
+    # YAML would fold these like a line end. JSON can escape them, and is YAML but for its pairs of surrogates.
+    text = json.dumps(values, indent=2, ensure_ascii=False)
+    return "".join(c if c == "\n" or c.isprintable() or ord(c) > 0xFFFF else f"\\u{ord(c):04x}" for c in text) + "\n"
 
 
 def _compose(name: str, overrides: Overrides, source: str) -> Config:

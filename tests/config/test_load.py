@@ -111,6 +111,7 @@ def test_the_resolved_configuration_trains_again_unchanged_by_file_and_by_run_fo
 
 @settings(max_examples=40)  # each writes and reads every key there is
 @example(text="two\x85lines", tag="a", number=1e-5, seed=0, options={"low_score": 1e300, "miss_score": "1e5", "high_score": None})
+@example(text="\x85\U00010000", tag="a", number=1.0, seed=0, options={})
 @given(
     text=st.text(),
     tag=st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True),

@@ -13,6 +13,7 @@ import select
 import signal
 import sys
 import time
+from contextlib import suppress
 
 STACKS_S = 1.0  # to write the stacks of all threads
 
@@ -33,9 +34,10 @@ def main() -> None:
     with open(log, "a", encoding="utf-8") as file:
         file.write(text)
     sys.stderr.write(text)
-    os.kill(pid, signal.SIGUSR2)
-    time.sleep(STACKS_S)
-    os.kill(pid, signal.SIGKILL)
+    with suppress(ProcessLookupError):  # it has ended after all
+        os.kill(pid, signal.SIGUSR2)
+        time.sleep(STACKS_S)
+        os.kill(pid, signal.SIGKILL)
 
 
 def is_paused(pid: int) -> bool:
